@@ -1,4 +1,4 @@
-"""How costs grow: with the events of a store, all of them pending, and with the sinks.
+"""How costs grow: with the events of a store, all of them pending, with the sinks, and on disk.
 
 `python -m benchmarks.scale [EVENTS ...]`, by default from a thousand to a million.
 """
@@ -6,18 +6,22 @@
 import sys
 import tempfile
 import time
+from contextlib import closing
 from pathlib import Path
 from statistics import median
 
 import uvloop
 
-from benchmarks import acknowledge, backlog, requests, rig
+from benchmarks import acknowledge, backlog, load, requests, rig
+from relay.store.sqlite.driver import sqlite3
 
 EVENTS = (0, 1_000, 10_000, 100_000, 1_000_000)
 SINKS = (1, 10, 50)
 SECONDS = 3
 SETTLE_S = 5
 READS = 5
+RATE = 1_000
+DELIVERED_S = 60.0
 
 
 def main() -> None:
@@ -33,6 +37,14 @@ def main() -> None:
         [
             ("sinks that take every event, and are down", "resident", "acknowledged a second"),
             *map(_with_sinks, SINKS),
+        ]
+    )
+    delivered, removed = _on_disk()
+    rig.table(
+        [
+            (f"an event of {requests.BODY_BYTES} bytes that one sink has received", "bytes"),
+            ("with its body", f"{delivered:.0f}"),
+            ("after `payload_retention`", f"{removed:.0f}"),
         ]
     )
 
@@ -71,6 +83,29 @@ def _with_sinks(sinks: int) -> tuple[str, ...]:
         with relay.running() as running:
             rate = acknowledge.flood(relay, running, Path(name), SECONDS)
             return f"{sinks}", f"{running.resident_mib():.0f} MiB", f"{rate:.0f}"
+
+
+def _on_disk() -> tuple[float, float]:
+    """Return the bytes of a delivered event, with its body and without."""
+    port = rig.free_port()
+    with rig.far_end("sink", port), tempfile.TemporaryDirectory() as name:
+        relay = rig.Relay(Path(name), [rig.http_sink(port)])
+        with relay.running():
+            events = len(uvloop.run(load.paced(relay.listen, rate=RATE, seconds=SECONDS)))
+            rig.until(lambda: rig.received(port) >= events, seconds=DELIVERED_S)
+        delivered = _packed(relay.database)
+        with sqlite3.connect(relay.database) as db:
+            # As retention does it.
+            db.execute("UPDATE events SET body = NULL, headers = NULL")
+        db.close()
+        return delivered / events, _packed(relay.database) / events
+
+
+def _packed(database: Path) -> int:
+    """Return the size of a database without its free pages."""
+    with closing(sqlite3.connect(database)) as db:
+        db.execute("VACUUM")
+    return database.stat().st_size
 
 
 if __name__ == "__main__":
