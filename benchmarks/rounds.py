@@ -8,7 +8,7 @@ from benchmarks import rig
 
 
 class Rounds(NamedTuple):
-    """What was found in each round, by name."""
+    """Figures of each round, by name."""
 
     found: Mapping[str, list[float]]
 

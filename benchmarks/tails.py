@@ -1,4 +1,4 @@
-"""The tail of acknowledgements at half of what the relay takes, beside a bare endpoint's.
+"""The tail of acknowledgements at half of the relay's capacity, beside a bare endpoint's.
 
 `python -m benchmarks.tails [--rounds N] [--seconds S] [--rate R]`; without a rate it takes half of
 what a flood finds. The relay's own histogram stands beside the load generator's.

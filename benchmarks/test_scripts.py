@@ -13,7 +13,7 @@ import pytest
 
 FOLDER = Path(__file__).parent
 ENDPOINTS = {"far_end"}
-"""What benchmarks start, and nobody runs by hand."""
+"""Modules that benchmarks start, and that nobody runs by hand."""
 
 FLOOD = ("--rounds", "1", "--seconds", "1")
 

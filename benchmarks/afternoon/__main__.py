@@ -26,7 +26,7 @@ _ALIVE_S = 3.0
 _ANSWER_S = 0.2
 """Time until the sink of the kills answers, as one on another continent does."""
 _QUIET_S = 5.0
-"""What has not arrived when the sink has received nothing for this long is lost."""
+"""Events that have not arrived when the sink has received nothing for this long are lost."""
 
 _AFTERNOON = "afternoon's bridge"
 _RELAY = "relay"

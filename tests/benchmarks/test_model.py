@@ -1,4 +1,4 @@
-"""The queueing model agrees with textbook values, and with what is plain without a model."""
+"""The queueing model agrees with textbook values, and with facts that need no model."""
 
 import math
 
