@@ -80,7 +80,7 @@ def test_waits_grow_with_the_load() -> None:
     calm, busy = estimate(100), estimate(1_000)
     assert calm.answer_ms < busy.answer_ms
     assert calm.answer_p99_ms < busy.answer_p99_ms
-    assert calm.slot_wait_ms < busy.sink_wait_ms
+    assert calm.slot_wait_ms < busy.slot_wait_ms
 
 
 def test_the_table_has_a_row_for_each_engine_load_and_number_of_relays() -> None:
