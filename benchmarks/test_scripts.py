@@ -35,18 +35,18 @@ SHORT = {
     "isolation": Short(("1",), {"SECONDS": 1, "WARM_UP_S": 1}),
     "million": Short(("20000",), {"ROUNDS": 2}),
     "model": Short(),
-    "pages": Short(("5000",), {"VIEWS": ("/", "/events"), "READS": 3, "TURNS": 2, "SECONDS": 1}),
+    "pages": Short(("5000",), {"VIEWS": ("/", "/events"), "READS": 3, "TURNS": 2}),
     "postgres": Short(
         (
             *("acknowledge", "drain", "ids", "bloat", *FLOOD),
-            *("--backlog", "200", "--ids", "1000", "--settlements", "400"),
+            *("--backlog", "3000", "--ids", "1000", "--settlements", "400"),
         )
     ),
     "processor": Short(FLOOD, {"WARM_S": 0.5}),
     "replay": Short(("2000",), {"SECONDS": 1}),
     "saturation": Short(FLOOD, {"SINKS": (1,), "STEPS": (50,), "PLAIN_SHAPES": ((1, 4),)}),
     "scale": Short(("1000",), {"SINKS": (1,), "SECONDS": 1, "SETTLE_S": 0, "READS": 1}),
-    "service_times": Short(("--seconds", "1", "--backlog", "500")),
+    "service_times": Short(("--seconds", "1", "--backlog", "3000")),
     "soak": Short(("800",), {"WARM_S": 1}),
     "tails": Short((*FLOOD, "--rate", "200")),
 }
