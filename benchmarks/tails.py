@@ -108,7 +108,7 @@ def _print_histograms(bare: Sequence[_Run], relay: Sequence[_Run]) -> None:
         if min(shares) == 1:
             break
     rig.table(rows)
-    print(f"the relay's p99 by its own histogram: {_quantile(own, 0.99) * 1000:.1f} ms")
+    print(f"the relay's p99 by its own histogram: {quantile(own, 0.99) * 1000:.1f} ms")
 
 
 def _within(runs: Sequence[_Run]) -> list[float]:
@@ -116,7 +116,7 @@ def _within(runs: Sequence[_Run]) -> list[float]:
     return [sum(wait <= bound * 1000 for wait in waits_ms) / len(waits_ms) for bound in ACK_BOUNDS]
 
 
-def _quantile(counts: Mapping[float, float], share: float) -> float:
+def quantile(counts: Mapping[float, float], share: float) -> float:
     """Interpolate within a bucket, as Prometheus does."""
     wanted = share * max(counts.values())
     for (low, below), (high, within) in pairwise([(0.0, 0.0), *sorted(counts.items())]):
