@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import NamedTuple
 
 from relay.core.delivery import Delivery
@@ -19,23 +20,31 @@ _WINDOWS = (64, 256, 1024, 4096)
 """Deliveries that one look passes over at most; few numbers, because each is a plan of its own."""
 
 _COLUMNS = "event, due_at, attempts, first_attempt_at, replay, turn, tries, tried_at"
-_SEEN = {
-    tier: f"""
-SELECT {_COLUMNS} FROM relay.deliveries
-WHERE sink = %(sink)s AND status = 'pending' AND {belongs}
-    AND due_at <= %(now)s AND (due_at, event) > (%(behind_due)s, %(behind_event)s)
-ORDER BY due_at, event LIMIT {{window}}
+# In one array, because each type that a number of its own happened to need would be another plan.
+_PLACE = "(%(places)b::bigint[])[{}]"
+_SEEN = """
+(
+    SELECT '{tier}' AS tier, {limit} AS wanted, {columns} FROM relay.deliveries
+    WHERE sink = %(sink)s AND status = 'pending' AND {belongs}
+        AND due_at <= %(now)s AND (due_at, event) > ({behind_due}, {behind_event})
+    ORDER BY due_at, event LIMIT {window}
+)
 """
-    for tier, belongs in OF_TIER.items()
-}
 # The first of each turn that has one left: its predecessor ended since the last look.
 _FIRSTS = f"""
-SELECT x.* FROM unnest(%(turns)b::bigint[]) AS ended (turn), LATERAL (
+SELECT 'first' AS tier, {_PLACE.format(1)} AS wanted, x.*
+FROM unnest(%(turns)b::bigint[]) AS ended (turn), LATERAL (
     SELECT {_COLUMNS} FROM relay.deliveries
     WHERE sink = %(sink)s AND status = 'pending' AND turn = ended.turn
     ORDER BY event LIMIT 1
 ) AS x
 WHERE x.due_at <= %(now)s
+"""
+_NEXT_DUE = """
+(
+    SELECT min(due_at) FROM relay.deliveries
+    WHERE sink = %(sink)s AND status = 'pending' AND {belongs} AND due_at > %(now)s
+)
 """
 # One statement, so that all of it is seen as of one moment. It has no join that a wrong guess at
 # the number of rows could repeat, and reads no body that is left out. It returns no row if another
@@ -64,26 +73,21 @@ sized AS (
     FROM judged AS j LEFT JOIN LATERAL (
         SELECT * FROM relay.events WHERE seq = j.event AND j.free AND body IS NOT NULL OFFSET 0
     ) AS e ON true
-    WINDOW in_order AS (ORDER BY j.due_at, j.event ROWS UNBOUNDED PRECEDING)
+    WINDOW in_order AS (
+        PARTITION BY j.tier ORDER BY j.due_at, j.event ROWS UNBOUNDED PRECEDING
+    )
 ),
 chosen AS (
     SELECT *, CASE
-        WHEN seq IS NOT NULL THEN place <= %(limit)s AND bytes_before < {LEASE_BYTES_MAX}
+        WHEN seq IS NOT NULL THEN place <= wanted AND bytes_before < {LEASE_BYTES_MAX}
     END AS taken
     FROM sized
 )
 SELECT {_COLUMNS}, taken, source, id, kind, created_at, received_at,
-    CASE WHEN taken THEN body END, headers, reconstructed, digest
-FROM owned LEFT JOIN chosen ON true ORDER BY due_at, event
+    CASE WHEN taken THEN body END, headers, reconstructed, digest, tier, {{next_due}}
+FROM owned LEFT JOIN chosen ON true ORDER BY tier, due_at, event
 """
-_NEXT_DUE = {
-    tier: f"""
-SELECT min(due_at) FROM relay.deliveries
-WHERE sink = %s AND status = 'pending' AND {belongs} AND due_at > %s
-"""
-    for tier, belongs in OF_TIER.items()
-}
-_TURN, _TAKEN, _EVENT, _BODY, _DIGEST = 5, 8, slice(9, 17), 14, 17
+_TURN, _TAKEN, _EVENT, _BODY, _DIGEST, _TIER, _NEXT = 5, 8, slice(9, 17), 14, 17, 18, 19
 """Columns of `_LOOK`."""
 
 
@@ -96,14 +100,29 @@ class Due(NamedTuple):
     is_damaged: bool
 
 
+class Wanted(NamedTuple):
+    """What is wanted of one tier."""
+
+    behind: Position
+    limit: int
+
+
 class Look(NamedTuple):
-    """Some due deliveries."""
+    """Some due deliveries of one tier."""
 
     found: list[Due]
     last: Position
     """The last delivery that was looked at."""
     more: bool
     """Whether some behind `last` may be due."""
+
+
+class Looks(NamedTuple):
+    """Due deliveries of several tiers."""
+
+    by_tier: Mapping[Tier, Look]
+    next_ms: int | None
+    """The earliest due time of any of them after now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +135,6 @@ class Question:
     sink: str
     fence: Fence | None
     now_ms: int
-    limit: int
     leased: Sequence[int]
     busy: Sequence[int]
 
@@ -128,19 +146,56 @@ class Question:
             "history": history,
             "fence": number,
             "now": self.now_ms,
-            "limit": self.limit,
             "leased": self.leased,
             "busy": self.busy,
         }
 
 
-def look(db: Database, asked: Question, tier: Tier, behind: Position) -> Look:
-    """Return the longest due deliveries of a tier behind a position; raises NotOwned."""
-    wanted = asked.limit + len(asked.leased)
-    window = next((size for size in _WINDOWS if size >= wanted), _WINDOWS[-1])
-    values = {"behind_due": behind.due_ms, "behind_event": behind.event, **asked.values()}
-    sql = _LOOK.format(seen=_SEEN[tier].format(window=window))
-    rows = _rows(db, sql, values)
+def look(db: Database, asked: Question, wanted: Mapping[Tier, Wanted]) -> Looks:
+    """Return the longest due deliveries of each tier behind a position; raises NotOwned."""
+    most = max(each.limit for each in wanted.values()) + len(asked.leased)
+    window = next((size for size in _WINDOWS if size >= most), _WINDOWS[-1])
+    places = [number for (behind, limit) in wanted.values() for number in (*behind, limit)]
+    rows = _rows(db, _look(tuple(wanted), window), {"places": places, **asked.values()})
+    looks = {
+        tier: _look_of(asked.sink, [row for row in rows if row[_TIER] == tier], behind, window)
+        for tier, (behind, _) in wanted.items()
+    }
+    return Looks(looks, rows[0][_NEXT])
+
+
+def firsts(
+    db: Database, asked: Question, turns: Sequence[int], *, limit: int
+) -> tuple[list[Due], frozenset[int]]:
+    """Return the first due delivery of each turn, and the turns of those beyond the limit.
+
+    Raises NotOwned.
+    """
+    values = {"turns": turns, "places": [limit], **asked.values()}
+    rows = _rows(db, _LOOK.format(seen=_FIRSTS, next_due="NULL"), values)
+    found = [_due(asked.sink, row) for row in rows if row[_TAKEN]]
+    return found, frozenset(row[_TURN] for row in rows if row[_TAKEN] is False)
+
+
+@cache
+def _look(tiers: Sequence[Tier], window: int) -> str:
+    seen = [
+        _SEEN.format(
+            tier=tier,
+            columns=_COLUMNS,
+            belongs=OF_TIER[tier],
+            behind_due=_PLACE.format(first),
+            behind_event=_PLACE.format(first + 1),
+            limit=_PLACE.format(first + 2),
+            window=window,
+        )
+        for first, tier in zip(range(1, 3 * len(tiers), 3), tiers, strict=True)
+    ]
+    next_due = ", ".join(_NEXT_DUE.format(belongs=OF_TIER[tier]) for tier in tiers)
+    return _LOOK.format(seen=" UNION ALL ".join(seen), next_due=f"least({next_due})")
+
+
+def _look_of(sink: str, rows: Sequence[Row], behind: Position, window: int) -> Look:
     found: list[Due] = []
     last = behind
     for row in rows:
@@ -148,32 +203,16 @@ def look(db: Database, asked: Question, tier: Tier, behind: Position) -> Look:
             return Look(found, last, more=True)
         last = Position(row[1], row[0])
         if row[_TAKEN]:
-            found.append(_due(asked.sink, row))
+            found.append(_due(sink, row))
     return Look(found, last, more=len(rows) == window)
 
 
-def firsts(db: Database, asked: Question, turns: Sequence[int]) -> tuple[list[Due], frozenset[int]]:
-    """Return the first due delivery of each turn, and the turns of those beyond a limit.
-
-    Raises NotOwned.
-    """
-    values = {"turns": turns, **asked.values()}
-    rows = _rows(db, _LOOK.format(seen=_FIRSTS), values)
-    found = [_due(asked.sink, row) for row in rows if row[_TAKEN]]
-    return found, frozenset(row[_TURN] for row in rows if row[_TAKEN] is False)
-
-
-def next_due(db: Database, asked: Question, tier: Tier) -> int | None:
-    """Return the earliest due time of a tier after now."""
-    due_ms: int | None = db.execute(_NEXT_DUE[tier], (asked.sink, asked.now_ms)).fetchall()[0][0]
-    return due_ms
-
-
 def _rows(db: Database, sql: str, values: Mapping[str, object]) -> list[Row]:
+    """Return at least one row; raises NotOwned."""
     rows = db.execute(sql, values).fetchall()
     if not rows:
         raise NotOwned
-    return [row for row in rows if row[0] is not None]
+    return rows
 
 
 def _due(sink: str, row: Row) -> Due:

@@ -11,7 +11,7 @@ from relay.store.postgres import lease as queries
 from relay.store.postgres import settle as settling
 from relay.store.postgres.driver import Database
 from relay.store.postgres.fences import NotOwned
-from relay.store.postgres.lease import Due, Look, Question
+from relay.store.postgres.lease import Due, Looks, Question, Wanted
 from relay.store.postgres.leases import Held, SinkLeases
 from relay.store.postgres.settle import Outcome
 from relay.store.postgres.shared import Part, Shared
@@ -62,12 +62,12 @@ class Leasing(Part):
         left = dict(limits)
         times: list[int] = []
         taken += await self._lease_firsts(leases, sink, now_ms, left, times)
-        for tier, limit in left.items():
-            if limit > 0:
-                ask = self._question(leases, sink, now_ms, limit)
-                taken += await self._lease_next(leases, ask, tier, times)
-            else:
-                times.append(now_ms)
+        wanted = {tier: limit for tier, limit in left.items() if limit > 0}
+        if len(wanted) < len(left):
+            times.append(now_ms)
+        if wanted:
+            ask = self._question(leases, sink, now_ms)
+            taken += await self._lease_next(leases, ask, wanted, times)
         return min(times, default=None)
 
     async def _lease_firsts(
@@ -77,8 +77,9 @@ class Leasing(Part):
         turns = frozenset(leases.ended_turns)
         if not turns:
             return []
-        ask = self._question(leases, sink, now_ms, sum(left.values()))
-        find = partial(queries.firsts, asked=ask, turns=list(turns))
+        ask = self._question(leases, sink, now_ms)
+        limit = sum(left.values())
+        find = partial(queries.firsts, asked=ask, turns=list(turns), limit=limit)
         found, beyond = await self._shared.leaser.read(find)
         if beyond:
             times.append(now_ms)
@@ -93,41 +94,42 @@ class Leasing(Part):
         return self._take(leases, wanted)
 
     async def _lease_next(
-        self, leases: SinkLeases, ask: Question, tier: Tier, times: list[int]
+        self, leases: SinkLeases, ask: Question, limits: Mapping[Tier, int], times: list[int]
     ) -> list[Due]:
-        """Lease the next deliveries of a tier; add the time of the next look to `times`."""
-        walk = leases.walks[tier]
-        behind = walk.next(self._clock.monotonic())
+        """Lease the next deliveries of some tiers; add the times of the next look to `times`."""
+        begun_s = self._clock.monotonic()
+        wanted = {
+            tier: Wanted(leases.walks[tier].next(begun_s), limit) for tier, limit in limits.items()
+        }
 
-        def find(db: Database) -> tuple[Look, float, int | None]:
+        def find(db: Database) -> tuple[Looks, float]:
             started_s = self._clock.monotonic()
-            look = queries.look(db, ask, tier, behind)
-            took_s = self._clock.monotonic() - started_s
-            return look, took_s, None if look.more else queries.next_due(db, ask, tier)
+            looks = queries.look(db, ask, wanted)
+            return looks, self._clock.monotonic() - started_s
 
-        look, took_s, next_ms = await self._shared.leaser.read(find)
+        (looks, next_ms), took_s = await self._shared.leaser.read(find)
         now_s = self._clock.monotonic()
-        walk.looked(behind, took_s=took_s, now_s=now_s)
-        taken = self._take(leases, look.found)
-        if look.more or len(look.found) == ask.limit:
-            walk.stopped(look.last)
-            times.append(ask.now_ms)
-            return taken
-        again_s = walk.ended(look.last, now_ms=ask.now_ms)
-        if again_s is not None:
-            times.append(ask.now_ms + max(1, round((again_s - now_s) * 1000)))
         if next_ms is not None:
             times.append(next_ms)
+        taken: list[Due] = []
+        for tier, look in looks.items():
+            walk = leases.walks[tier]
+            walk.looked(wanted[tier].behind, took_s=took_s, now_s=now_s)
+            taken += self._take(leases, look.found)
+            if look.more or len(look.found) == limits[tier]:
+                walk.stopped(look.last)
+                times.append(ask.now_ms)
+            elif (again_s := walk.ended(look.last, now_ms=ask.now_ms)) is not None:
+                times.append(ask.now_ms + max(1, round((again_s - now_s) * 1000)))
         return taken
 
-    def _question(self, leases: SinkLeases, sink: str, now_ms: int, limit: int) -> Question:
+    def _question(self, leases: SinkLeases, sink: str, now_ms: int) -> Question:
         # The leases from before the read: a delivery that is settled during the read is no longer
         # leased, but the read may still see it as pending.
         return Question(
             sink=sink,
             fence=leases.fence,
             now_ms=now_ms,
-            limit=limit,
             leased=list(leases.held),
             busy=leases.turns(),
         )

@@ -8,10 +8,8 @@ import pytest
 
 from relay.core.clock import SystemClock
 from relay.core.errors import StoreUnavailable
-from relay.store import Tier
 from relay.store.postgres import lease as queries
-from relay.store.postgres.driver import Database
-from relay.store.postgres.lease import Look, Question
+from relay.store.postgres.lease import Looks
 from relay.store.postgres.leases import COST_FACTOR, LAG_MS, PATIENCE_S, START, Position, Walk
 from tests.conftest import NOW_MS, ManualClock
 from tests.store.conformance import OTHER, accept, event, ids, lease, settlement
@@ -146,20 +144,18 @@ async def test_one_that_is_accepted_late_waits_for_the_later_one_of_its_key(
 async def test_what_a_look_found_is_free_again_if_the_next_look_fails(
     postgres_place: PostgresPlace, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    look = queries.look
-
-    def fail(db: Database, asked: Question, tier: Tier, behind: Position) -> Look:
-        if tier == "tried":
-            raise StoreUnavailable("the database is away")
-        return look(db, asked, tier, behind)
+    def fail(*_: object) -> Looks:
+        raise StoreUnavailable("the database is away")
 
     async with postgres_place.open(clock) as store:
-        await accept(store, event("a"))
+        await accept(store, event("a"), event("b"), verdicts=[of_key("video 1")])
+        (first,) = (await lease(store)).deliveries
+        await store.settle(settlement(first))
         with monkeypatch.context() as patch:
             patch.setattr(queries, "look", fail)
             with pytest.raises(StoreUnavailable):
                 await lease(store)
-        assert ids(await lease(store)) == ["a"]
+        assert ids(await lease(store)) == ["b"]
 
 
 async def test_due_times_that_another_relay_changed_are_found(
