@@ -52,11 +52,16 @@ class Enrichment:
         from relay.video_service.enrichment import WatchHistories  # noqa: PLC0415
 
         return WatchHistories(
-            connect=_connect,
+            connect=self._connect,
             is_erased=self._is_erased,
             metrics=self._metrics,
             clock=self._clock,
         )
+
+    def _connect(self, settings: ApiSettings) -> "Viewers":
+        from relay.video_service.api.client import Api  # noqa: PLC0415
+
+        return Api(settings, budgets=self._store.request_budgets)
 
     async def _is_erased(self, address: str) -> bool:
         return bool(await self._store.personal_data.erasures(limit=1, email=address))
@@ -71,9 +76,3 @@ def _asked(config: Config) -> Mapping[str, ApiSettings]:
         if source.api is not None
         and any(sink.sources is None or source.name in sink.sources for sink in enriching)
     }
-
-
-def _connect(settings: ApiSettings) -> "Viewers":
-    from relay.video_service.api.client import Api  # noqa: PLC0415
-
-    return Api(settings)

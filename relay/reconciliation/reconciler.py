@@ -18,6 +18,7 @@ from relay.reconciliation.report import Report, words
 from relay.reconciliation.reporter import ReconciliationReporter
 from relay.store import Store
 from relay.store.absences import Absence
+from relay.store.ownership import MAINTENANCE
 from relay.store.reconstructions import Given, Place, RunState
 from relay.store.reconstructions import Run as Record
 
@@ -193,7 +194,7 @@ class Reconciler:
                 job.record,
                 job.settings,
                 job.period,
-                store=self._store.reconstructions,
+                store=self._store,
                 clock=self._clock,
                 report=report,
                 verdicts=lambda event: match(event, self._routes),
@@ -235,13 +236,15 @@ class Reconciler:
 
     async def _look(self) -> None:
         await self._outages.look(self._sources)
+        if not self._store.ownership.holds(MAINTENANCE):
+            return
         for name, source in self.sources.items():
             api = source.api
             if api is not None and source.reconcile == "auto" and self.under_way(name) is None:
                 since_ms = await self._outages.due_since_ms(name, give_up_ms=api.give_up_after)
                 if since_ms is None:
                     continue
-                # Another relay that shares the store may have been faster.
+                # Another relay of the same store may have had the maintenance until now.
                 with suppress(NotReconciled):
                     await self.begin(name, since_ms=since_ms, until_ms=None, dry_run=False)
 

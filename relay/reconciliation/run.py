@@ -16,6 +16,7 @@ from relay.reconciliation.period import Period
 from relay.reconciliation.reading import Told
 from relay.reconciliation.report import Report
 from relay.reconciliation.views import History, ViewsRead
+from relay.store import Store
 from relay.store.reconstructions import Given, Place, Reconstructions, Step
 from relay.store.reconstructions import Run as Record
 from relay.video_service.api.client import Api
@@ -179,7 +180,7 @@ async def reconcile(
     settings: ApiSettings,
     period: Period,
     *,
-    store: Reconstructions,
+    store: Store,
     clock: Clock,
     report: Report,
     verdicts: Callable[[Event], Sequence[Verdict]],
@@ -191,17 +192,18 @@ async def reconcile(
     `verdicts` finds the sinks of an event, and `stored` is called with each outcome on disk.
     Raises ApiError and StoreError; what was made until then stays made.
     """
+    made = store.reconstructions
 
     async def give(event: Event, *, person: Person | None) -> Given:
         if record.dry_run:
             return "accepted"
         wanted = verdicts(event)
-        return await store.accept(
+        return await made.accept(
             event, wanted, person=person, stored=lambda given: stored(event, wanted, given)
         )
 
-    async with Api(settings) as api:
-        source = Source(name=record.source, api=api, store=store, clock=clock)
+    async with Api(settings, budgets=store.request_budgets) as api:
+        source = Source(name=record.source, api=api, store=made, clock=clock)
         run = Run(source, period, give=give, told=told, report=report)
         await run.reconcile()
         return run.place

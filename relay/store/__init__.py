@@ -9,6 +9,7 @@ import msgspec
 from relay.core.config_values import Duration
 from relay.core.delivery import Delivery, Settlement
 from relay.core.event import Event, Outcome, Unreadable
+from relay.core.request_budget import RequestBudgets
 from relay.core.routing import Verdict
 from relay.core.totals import Total
 from relay.store.absences import Absences
@@ -146,6 +147,9 @@ class Store(Protocol):
     def login_limits(self) -> LoginLimits: ...
 
     @property
+    def request_budgets(self) -> RequestBudgets: ...
+
+    @property
     def sink_states(self) -> SinkStates: ...
 
     @property
@@ -274,7 +278,10 @@ class Store(Protocol):
         ...
 
     async def expire(self, *, now_ms: int) -> bool:
-        """Do one small step of retention; True if more may be left."""
+        """Do one small step of retention; True if more may be left.
+
+        Of the relays that share a store, only the one with the `MAINTENANCE` does any.
+        """
         ...
 
     async def close(self) -> None:

@@ -16,6 +16,7 @@ import pytest
 
 from relay.core.api_settings import ApiSettings
 from relay.core.config_values import Secret
+from relay.core.request_budget import ProcessBudgets
 from relay.video_service.api.budget import Budget
 from relay.video_service.api.client import Api
 from relay.video_service.api.errors import ApiError
@@ -68,7 +69,8 @@ async def connect(far: FarEnd, clock: ManualClock) -> AsyncIterator[Connect]:
     def connect(timeout_s: float = 10.0, **changes: Any) -> Api:
         values = {"base_url": far.url(), "key": Secret(KEY), **changes}
         settings = ApiSettings(**values)
-        budget = Budget(monotonic=clock.monotonic, sleep=sleep)
+        budgets = ProcessBudgets(monotonic=clock.monotonic)
+        budget = Budget(settings.key, budgets, monotonic=clock.monotonic, sleep=sleep)
         exchange = Exchange(settings, budget=budget, timeout_s=timeout_s, sleep=sleep)
         clients.append(Api(settings, exchange=exchange))
         return clients[-1]

@@ -6,8 +6,9 @@ from collections import Counter
 import pytest
 
 from relay.core.config_values import Secret
+from relay.core.request_budget import BURST, PER_MINUTE, ProcessBudgets
 from relay.video_service.api import budget
-from relay.video_service.api.budget import BURST, PER_MINUTE, Budget
+from relay.video_service.api.budget import Budget
 from tests.conftest import ManualClock
 
 
@@ -19,7 +20,8 @@ def spent(clock: ManualClock) -> Budget:
         clock.ms += max(round(seconds * 1000), 1)
         await asyncio.sleep(0)
 
-    return Budget(monotonic=clock.monotonic, sleep=sleep)
+    budgets = ProcessBudgets(monotonic=clock.monotonic)
+    return Budget(Secret("a-key"), budgets, monotonic=clock.monotonic, sleep=sleep)
 
 
 async def test_no_minute_has_more_than_its_share(spent: Budget, clock: ManualClock) -> None:
@@ -69,8 +71,8 @@ async def test_a_request_that_is_given_up_takes_nothing_from_the_others(
 async def test_nothing_is_granted_while_the_service_asks_for_a_pause(
     spent: Budget, clock: ManualClock
 ) -> None:
-    spent.pause(30)
-    spent.pause(1)
+    await spent.pause(30)
+    await spent.pause(1)
     begun_ms = clock.ms
     await spent.grant("one")
     assert clock.ms - begun_ms >= 30_000

@@ -15,9 +15,10 @@ from relay.core.api_settings import ApiSettings
 from relay.core.config_values import Secret
 from relay.core.errors import StoreUnavailable
 from relay.core.event import Event
+from relay.core.request_budget import BURST, ProcessBudgets
 from relay.core.watch_history import WatchHistory
 from relay.telemetry.metrics import ENRICHED, Metrics
-from relay.video_service.api.budget import BURST, Budget
+from relay.video_service.api.budget import Budget
 from relay.video_service.api.client import Api
 from relay.video_service.api.exchange import Exchange
 from relay.video_service.enrichment import ADDRESS_MAX, LOOKUPS_MAX, REQUESTS_MAX, WatchHistories
@@ -54,7 +55,7 @@ class Bench:
         self.far.reply = lambda _: said(TOUR)
         self.erased: set[str] = set()
         self.store_fails = False
-        self.budget = Budget()
+        self.budget = Budget(Secret(KEY), ProcessBudgets())
         self.metrics = Metrics(["main"], ["sales"])
         self.histories = WatchHistories(
             connect=self._connect, is_erased=self._is_erased, metrics=self.metrics, clock=clock
@@ -297,7 +298,7 @@ async def test_a_slow_api_is_left_alone_after_the_limit(bench: Bench, ada: Event
 async def test_an_answer_that_is_late_for_one_message_serves_the_next(
     bench: Bench, ada: Event
 ) -> None:
-    bench.budget.pause(0.3)
+    await bench.budget.pause(0.3)
     assert await bench.ask(ada, within_s=0.05) is None
     await until(lambda: bool(bench.histories.of(EMAIL)), what="the answer")
     assert await bench.ask(ada) is not None
@@ -318,7 +319,7 @@ async def test_a_limited_api_delays_nothing_beyond_the_limit(bench: Bench, ada: 
 async def test_a_budget_that_is_spent_is_not_exceeded(bench: Bench, ada: Event) -> None:
     for _ in range(BURST):
         await bench.budget.grant("someone else")
-    bench.budget.pause(60)
+    await bench.budget.pause(60)
     assert await bench.ask(ada, within_s=0.1) is None
     assert (bench.asked(), bench.counts) == ([], {"late": 1})
 

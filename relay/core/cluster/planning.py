@@ -87,6 +87,21 @@ class Planner:
         """Send a heartbeat soon, because there is something to tell the others."""
         self._beat_due_s = -math.inf
 
+    def listens(self, now_s: float, *, is_listening: bool) -> None:
+        """Record whether other members' announcements arrive; without them it polls often."""
+        self._polls.listens(now_s, is_listening=is_listening)
+
+    def announced(self, sinks: Collection[str] | None) -> Collection[str]:
+        """Take an announcement of new deliveries; return the sinks whose dispatchers to wake.
+
+        None stands for all sinks. Of its own acceptances a member announces nothing to itself, but
+        for an empty collection: it has woken their sinks.
+        """
+        self._polls.announced()
+        if sinks is None:
+            return self._held()
+        return [sink for sink in sinks if self.leases.is_held(sink)]
+
     def leave(self) -> None:
         """Hand over all sinks, then leave the cluster; `has_left` is true afterwards."""
         self._leaving = True
@@ -111,7 +126,7 @@ class Planner:
                 self._control = control, now_s
                 statements.append(control)
         if self._poll is None and now_s >= self._polls.due_s:
-            sinks = tuple(lease.sink for lease in self.leases if lease.state == "held")
+            sinks = self._held()
             if sinks:
                 self._poll = Poll(sinks)
                 statements.append(self._poll)
@@ -126,6 +141,9 @@ class Planner:
             self._control = None
             self.leases.expire(now_s)
             self._controlled(statement, answer, sent_s=sent_s, now_s=now_s)
+            if isinstance(answer, Surveyed):
+                self._polls.answered(now_s, is_news=answer.is_news)
+                return self._held() if answer.is_news else ()
         return ()
 
     def lost(self, statement: Statement, now_s: float) -> None:
@@ -164,6 +182,9 @@ class Planner:
             self._survey_due_s = now_s + SURVEY_S * (1 + jitter)
             return Survey()
         return None
+
+    def _held(self) -> tuple[str, ...]:
+        return tuple(lease.sink for lease in self.leases if lease.state == "held")
 
     def _is_done(self) -> bool:
         return self._leaving and not self.leases

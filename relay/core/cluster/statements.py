@@ -53,7 +53,7 @@ class Renewed(msgspec.Struct, frozen=True):
 
 
 class Survey(msgspec.Struct, frozen=True):
-    """Read the members and the ownership rows; writes nothing."""
+    """Read the members and the ownership rows, and what a poll reads; writes nothing."""
 
 
 class OwnershipRow(msgspec.Struct, frozen=True):
@@ -81,6 +81,8 @@ class Surveyed(msgspec.Struct, frozen=True):
     members: dict[str, frozenset[str]]
     """Sinks of each member that has sent a beat within `LEASE_S`."""
     rows: tuple[OwnershipRow, ...]
+    is_news: bool = False
+    """Whether any sink may have due deliveries that were not read before."""
 
 
 class Acquire(msgspec.Struct, frozen=True):

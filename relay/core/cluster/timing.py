@@ -41,7 +41,10 @@ POLL_MIN_S = 0.01
 """Interval of polls while deliveries keep coming."""
 
 POLL_MAX_S = 0.5
-"""Interval of polls in a quiet time."""
+"""Interval of polls in a quiet time; a survey takes the place of one."""
+
+POLL_LISTENING_S = 5.0
+"""The same while new deliveries are announced, so that surveys nearly always take their place."""
 
 POLL_FAST_FOR_S = 1.0
 """Time after the last new delivery before the interval of polls doubles."""

@@ -52,6 +52,7 @@ LEFT_OUT = {
     "sqlite_sequence": "of SQLite; the sequences of the target go on from it",
     "added_totals": "parts of totals that the target has not added up yet",
     "backlogs": "counted from the deliveries",
+    "request_budgets": "of the target's members, for a minute",
     "login_tries": "of the target's members, for minutes",
     "members": "of the relays that run",
     "ownership": "of the relays that run",

@@ -40,6 +40,13 @@ INSERT INTO relay.state AS s (name, value) VALUES ('heartbeat', %(now)s)
 ON CONFLICT (name) DO UPDATE SET value =
     CASE WHEN s.value BETWEEN %(now)s AND %(now)s + {SKEW_MS} THEN s.value ELSE %(now)s END
 """
+# The usual case in one statement: no gap that would be an absence.
+_BEAT_ON = f"""
+UPDATE relay.state SET value =
+    CASE WHEN value BETWEEN %(now)s AND %(now)s + {SKEW_MS} THEN value ELSE %(now)s END
+WHERE name = 'heartbeat' AND value >= %(now)s - %(over)s
+RETURNING 1
+"""
 # What it adds is found again where it runs once more.
 _END = f"""
 WITH beaten AS (
@@ -91,6 +98,14 @@ def _beat(times_ms: Sequence[int]) -> Steps[Sequence[None]]:
     return [None] * len(times_ms)
 
 
+def _beat_on(beats: Sequence[dict[str, int]]) -> Steps[Sequence[bool]]:
+    beaten = []
+    for beat in beats:
+        rows = yield Query(_BEAT_ON, beat)
+        beaten.append(bool(rows))
+    return beaten
+
+
 def _end(gaps: Sequence[dict[str, Any]]) -> Steps[Sequence[Absence | None]]:
     ended = []
     for gap in gaps:
@@ -107,6 +122,8 @@ class PostgresAbsences(Part):
         return None if is_shared else heartbeat_ms
 
     async def beat(self, *, now_ms: int, cause: Cause, over_ms: int) -> Absence | None:
+        if await self._writer.submit(_beat_on, {"now": now_ms, "over": over_ms}):
+            return None
         heartbeat_ms, is_shared = await self._reader.read(self._last)
         if is_shared:
             # Others write heartbeats too, so only a stall of all of them is an absence.

@@ -18,12 +18,26 @@ from relay.store.postgres.audience_tables import (
     superseded,
     wait_for,
 )
-from relay.store.postgres.driver import Database
+from relay.store.postgres.driver import Database, Row
+from relay.store.postgres.funnel_tables import COUNTED_TO as COUNTED_UP_TO
+from relay.store.postgres.funnel_tables import ROLLED_TO as ROLLED_UP_TO
 from relay.store.postgres.funnel_tables import PostgresFunnelTables, oldest_uncounted
 from relay.store.postgres.reconstruct import supersede_counted
 from relay.store.postgres.related import related
 from relay.store.postgres.shared import Part
 from relay.store.related import Related
+from relay.store.rows import SUPERSEDED
+
+_WORK = f"""
+SELECT
+    EXISTS (SELECT 1 FROM relay.events WHERE seq > {COUNTED_UP_TO}),
+    EXISTS (
+        SELECT 1 FROM relay.events AS e JOIN relay.audience AS a ON a.event = e.seq
+        WHERE e.reconstructed = {SUPERSEDED}
+    ),
+    (SELECT max(event) FROM relay.audience),
+    {ROLLED_UP_TO}
+"""
 
 Lock = Callable[[Database, str], int | None]
 """`claim` or `wait_for`."""
@@ -36,9 +50,19 @@ SELECT source FROM relay.totals UNION SELECT source FROM relay.added_totals ORDE
 class PostgresAudience(Part):
     """Fulfils `relay.store.audience.Audience`."""
 
+    _without_rollup: Row | None = None
+    """What there was to add to the days when that was too little."""
+
     async def fill(self) -> bool:
+        is_uncounted, is_superseded, *rows = await self._reader.read(_work)
         # While events come in faster than they are counted, the days can wait.
-        return await self.count() or await self._uncount() or await self._roll_up()
+        if (is_uncounted and await self.count()) or (is_superseded and await self._uncount()):
+            return True
+        if tuple(rows) == self._without_rollup:
+            return False
+        is_rolled_up = await self._roll_up()
+        self._without_rollup = None if is_rolled_up else tuple(rows)
+        return is_rolled_up
 
     async def count(self) -> bool:
         return await self._count(claim)
@@ -109,6 +133,11 @@ def _uncount(db: Database) -> bool:
     events = superseded(db)
     rollup.uncount(PostgresAudienceTables(db), events)
     return bool(events)
+
+
+def _work(db: Database) -> Row:
+    """Return whether there are events to count, others to take out, and what may be added up."""
+    return db.execute(_WORK).fetchall()[0]
 
 
 def _lacks_rollup(db: Database) -> bool:

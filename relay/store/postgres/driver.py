@@ -66,6 +66,7 @@ class Database:
     def __init__(self, dsn: str, schema: str) -> None:
         """Connect; raises psycopg.Error."""
         self._schema = schema
+        self.is_listening = False
         self._psycopg: psycopg.Connection[Row] = psycopg.connect(
             completed(dsn), autocommit=True, prepare_threshold=None
         )
@@ -169,6 +170,27 @@ class Database:
     @property
     def in_transaction(self) -> bool:
         return self._psycopg.info.transaction_status != psycopg.pq.TransactionStatus.IDLE
+
+    def listen(self) -> None:
+        """Let the server tell what is notified for the schema, unless a pooler is in between."""
+        if not self.is_listening and not self.is_pooled:
+            self._psycopg.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self._schema)))
+            self.is_listening = True
+
+    def notify(self, payload: str) -> None:
+        """Tell all that listen for the schema."""
+        self._psycopg.execute("SELECT pg_notify(%s, %s)", (self._schema, payload))
+
+    def notifications(self) -> list[str]:
+        """Return what others have notified by now."""
+        if not self.is_listening:
+            return []
+        own = self._psycopg.info.backend_pid
+        return [each.payload for each in self._psycopg.notifies(timeout=0) if each.pid != own]
+
+    def duplicate_socket(self) -> socket.socket:
+        """Return another socket of the connection, which the caller closes; raises OSError."""
+        return socket.socket(fileno=os.dup(self._psycopg.fileno()))
 
     def hang_up(self) -> None:
         """Break the connection from another thread, which ends the wait for the server at once."""

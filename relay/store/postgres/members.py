@@ -28,8 +28,10 @@ from relay.store.postgres.orders import NUMBERS, OPENINGS, Orders
 _LEASE = f"make_interval(secs => {LEASE_S})"
 _START = "pg_postmaster_start_time()::text"
 _LATE = f"clock_timestamp() - make_interval(secs => {TAKEOVER_S})"
-_FORGOTTEN = "interval '1 day'"
+_FORGOTTEN = "interval '1 hour'"
 """Time after which a member that ended without leaving is no longer listed."""
+_FORGOTTEN_OWNER = "interval '1 day'"
+"""The same if no other member could take over a sink that it owned."""
 
 # A beat reaches rows that a settlement of this member may hold, but only those.
 _BEAT = f"""
@@ -43,7 +45,10 @@ WITH me AS (
         sinks = excluded.sinks, beat_at = clock_timestamp()
 ),
 forgotten AS (
-    DELETE FROM relay.members WHERE beat_at < clock_timestamp() - {_FORGOTTEN}
+    DELETE FROM relay.members AS m WHERE beat_at < clock_timestamp() - {_FORGOTTEN} AND (
+        beat_at < clock_timestamp() - {_FORGOTTEN_OWNER}
+        OR NOT EXISTS (SELECT 1 FROM relay.ownership AS o WHERE o.holder = m.id)
+    )
 ),
 run AS (
     INSERT INTO relay.server_runs VALUES ({HISTORY}, {_START}, clock_timestamp())
@@ -66,6 +71,14 @@ SET expires_at = clock_timestamp() + {_LEASE}, version = version + 1, status = r
 FROM renewed WHERE o.sink = renewed.sink
 RETURNING o.sink, o.fence, {HISTORY}
 """
+# The sum grows with each commit of an event, also of a lower number than the last one, unless
+# hundreds were accepted after it: walks over due deliveries find that one. `added_totals` would
+# show each commit, but a poll would pass over all that was summed up since the last vacuum.
+_NEWS = f"""
+(
+    SELECT sum(seq) FROM (SELECT seq FROM relay.events ORDER BY seq DESC LIMIT 500) AS newest
+), ({OPENINGS})
+"""
 _SURVEY = f"""
 SELECT {HISTORY}, {_START},
     coalesce((
@@ -83,7 +96,8 @@ SELECT {HISTORY}, {_START},
             status
         )), '[]') FROM relay.ownership
     ),
-    ({NUMBERS})
+    ({NUMBERS}),
+    {_NEWS}
 """
 _ACQUIRE = f"""
 WITH free AS (
@@ -114,39 +128,36 @@ _LEAVE = f"""
 WITH gone AS (DELETE FROM relay.members WHERE id = %(member)s)
 UPDATE relay.ownership {_FREE} WHERE holder = %(member)s
 """
-# The sum grows with each commit of an event, also of a lower number than the last one, unless
-# hundreds were accepted after it: walks over due deliveries find that one. `added_totals` would
-# show each commit, but a poll would pass over all that was summed up since the last vacuum.
-_NEWS = f"""
-SELECT sum(seq), ({OPENINGS})
-FROM (SELECT seq FROM relay.events ORDER BY seq DESC LIMIT 500) AS newest
-"""
 # A relay that was killed and has started again is one member.
-_MEMBERS = f"""
-SELECT m.name, m.version, m.address, m.config, m.id, m.beat_at < {_LATE},
-    floor(extract(epoch FROM m.since) * 1000)::bigint,
-    floor(extract(epoch FROM m.beat_at) * 1000)::bigint,
-    array(
-        SELECT o.sink FROM relay.ownership AS o
-        WHERE o.holder = m.id AND o.expires_at > clock_timestamp() AND o.sink <> '{MAINTENANCE}'
-        ORDER BY o.sink
+_CLUSTER = f"""
+SELECT (
+    SELECT coalesce(json_agg(json_build_array(
+        m.name, m.version, m.address, m.config, m.id, m.beat_at < {_LATE},
+        floor(extract(epoch FROM m.since) * 1000)::bigint,
+        floor(extract(epoch FROM m.beat_at) * 1000)::bigint,
+        array(
+            SELECT o.sink FROM relay.ownership AS o
+            WHERE o.holder = m.id AND o.expires_at > clock_timestamp()
+                AND o.sink <> '{MAINTENANCE}'
+            ORDER BY o.sink
+        )
+    ) ORDER BY m.name, m.since), '[]')
+    FROM relay.members AS m
+    WHERE NOT EXISTS (
+        SELECT 1 FROM relay.members AS n
+        WHERE n.name = m.name AND n.address = m.address AND n.since > m.since
     )
-FROM relay.members AS m
-WHERE NOT EXISTS (
-    SELECT 1 FROM relay.members AS n
-    WHERE n.name = m.name AND n.address = m.address AND n.since > m.since
+), (
+    SELECT coalesce(json_agg(json_build_array(
+        sink, floor(extract(epoch FROM since) * 1000)::bigint
+    ) ORDER BY sink), '[]')
+    FROM (
+        SELECT sink, CASE WHEN holder IS NULL THEN freed_at ELSE expires_at END AS since
+        FROM relay.ownership
+    ) AS o
+    WHERE since < {_LATE} AND sink <> '{MAINTENANCE}'
+        AND sink IN (SELECT unnest(sinks) FROM relay.members WHERE beat_at >= {_LATE})
 )
-ORDER BY m.name, m.since
-"""
-_FREE_SINKS = f"""
-SELECT sink, floor(extract(epoch FROM since) * 1000)::bigint
-FROM (
-    SELECT sink, CASE WHEN holder IS NULL THEN freed_at ELSE expires_at END AS since
-    FROM relay.ownership
-) AS o
-WHERE since < {_LATE} AND sink <> '{MAINTENANCE}'
-    AND sink IN (SELECT unnest(sinks) FROM relay.members WHERE beat_at >= {_LATE})
-ORDER BY sink
 """
 
 News = tuple[Any, ...]
@@ -160,6 +171,7 @@ class Seen(NamedTuple):
     statuses: Mapping[str, str] | None = None
     """How the sinks are, by what their holders said last."""
     orders: Orders | None = None
+    news: News | None = None
 
 
 def run(db: Database, statement: Statement, me: Introduction, statuses: Mapping[str, str]) -> Seen:
@@ -182,11 +194,12 @@ def run(db: Database, statement: Statement, me: Introduction, statuses: Mapping[
 
 def news(db: Database) -> News:
     """Return what another call returns unchanged as long as there is nothing new."""
-    return db.execute(_NEWS).fetchall()[0]
+    return db.execute(f"SELECT {_NEWS}").fetchall()[0]
 
 
 def cluster(db: Database, own: UUID) -> Cluster:
     """Return the members, those included that ended without leaving."""
+    ((rows, free),) = db.execute(_CLUSTER).fetchall()
     members = tuple(
         Member(
             name=name,
@@ -197,16 +210,14 @@ def cluster(db: Database, own: UUID) -> Cluster:
             beat_ms=beat_ms,
             sinks=tuple(sinks),
             is_away=is_away,
-            is_self=number == own,
+            is_self=number == str(own),
         )
-        for name, version, address, config, number, is_away, since_ms, beat_ms, sinks in db.execute(
-            _MEMBERS
-        )
+        for name, version, address, config, number, is_away, since_ms, beat_ms, sinks in rows
     )
-    free = tuple(
-        FreeSink(name=name, since_ms=since_ms) for name, since_ms in db.execute(_FREE_SINKS)
+    return Cluster(
+        members=members,
+        free=tuple(FreeSink(name=name, since_ms=since_ms) for name, since_ms in free),
     )
-    return Cluster(members=members, free=free)
 
 
 def _beat(db: Database, beat: Beat, me: Introduction, statuses: Mapping[str, str]) -> Renewed:
@@ -229,7 +240,7 @@ def _beat(db: Database, beat: Beat, me: Introduction, statuses: Mapping[str, str
 
 
 def _survey(db: Database) -> Seen:
-    history, start, fresh, live, rows, orders = db.execute(_SURVEY).fetchall()[0]
+    history, start, fresh, live, rows, orders, *news = db.execute(_SURVEY).fetchall()[0]
     surveyed = Surveyed(
         history=history,
         start=start,
@@ -242,7 +253,7 @@ def _survey(db: Database) -> Seen:
     )
     statuses = {sink: status for sink, *_, status in rows if status is not None}
     # A failover may have lost an order, and the next one then gets its number.
-    return Seen(surveyed, statuses, {**orders, history: 0})
+    return Seen(surveyed, statuses, {**orders, history: 0}, tuple(news))
 
 
 def _acquire(db: Database, acquire: Acquire) -> Acquired:

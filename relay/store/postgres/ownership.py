@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -14,7 +14,7 @@ import msgspec
 from relay.core.cluster import statements
 from relay.core.cluster.leases import Lease
 from relay.core.cluster.planning import Planner
-from relay.core.cluster.statements import Answer, Poll, Polled, Statement
+from relay.core.cluster.statements import Answer, Poll, Polled, Statement, Surveyed
 from relay.core.cluster.timing import ANSWER_TIMEOUT_S, RETRY_S
 from relay.core.config_values import Duration
 from relay.core.errors import StoreUnavailable
@@ -24,6 +24,7 @@ from relay.store.postgres import members, orders
 from relay.store.postgres.driver import Connection, psycopg
 from relay.store.postgres.fences import Fence
 from relay.store.postgres.leases import Leases as Leased
+from relay.store.postgres.notifications import Notifications
 
 HANDOVER_S = 5.0
 """Longest time that sends in flight have at a handover."""
@@ -54,7 +55,7 @@ class PostgresOwnership:
     ) -> None:
         """`control` and `poller` are used by nothing else, so that nothing delays them."""
         self._control = control
-        self._poller = poller
+        self._poller = Notifications(poller, heard=self._announced)
         self._reader = reader
         self._leased = leased
         self._now_s = now_s
@@ -73,7 +74,8 @@ class PostgresOwnership:
         self._surveyed = asyncio.Event()
         self._changed = asyncio.Event()
         self._left = asyncio.Event()
-        self._is_running = False
+        self._dispatching: Dispatching | None = None
+        """What is being driven; None before `run` and after it."""
 
     def holds(self, sink: str) -> bool:
         return sink in self._fences
@@ -106,7 +108,7 @@ class PostgresOwnership:
         return await self._reader.read(lambda db: members.cluster(db, self.id))
 
     async def run(self, dispatching: Dispatching, heed: Heed) -> None:
-        self._is_running = True
+        self._dispatching = dispatching
         try:
             async with asyncio.TaskGroup() as group:
                 heeding = group.create_task(self._heed_all(heed))
@@ -118,11 +120,11 @@ class PostgresOwnership:
                     await self._wait()
                 heeding.cancel()
         finally:
-            self._is_running = False
+            self._dispatching = None
             self._left.set()
 
     async def leave(self) -> None:
-        if not self._is_running:
+        if self._dispatching is None:
             return
         self._planner.leave()
         self._changed.set()
@@ -134,7 +136,7 @@ class PostgresOwnership:
     async def close(self) -> None:
         """Close the connections that nothing else uses."""
         await self._control.cut_off()
-        await self._poller.cut_off()
+        await self._poller.close()
 
     async def _heed_all(self, heed: Heed) -> None:
         """Heed what was ordered since the last time; at first all, because it may be new."""
@@ -199,11 +201,23 @@ class PostgresOwnership:
         self._fences.pop(lease.sink, None)
         self._planner.drained(lease.sink, lease.fence)
 
+    def accepted(self, sinks: Collection[str]) -> None:
+        """Tell the other relays of new deliveries; those of this one are awake already."""
+        if self._dispatching is not None:
+            self._planner.announced(())
+            if elsewhere := [sink for sink in sinks if sink not in self._fences]:
+                self._poller.send(elsewhere)
+
+    def _announced(self, sinks: Collection[str] | None) -> None:
+        if self._dispatching is not None:
+            for sink in self._planner.announced(sinks):
+                self._dispatching.wake(sink)
+
     async def _send(self, statement: Statement, dispatching: Dispatching) -> None:
         connection = self._poller if isinstance(statement, Poll) else self._control
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
-                answer = await self._ask(connection, statement, dispatching)
+                answer = await self._ask(statement, dispatching)
         except (TimeoutError, psycopg.Error) as error:
             if isinstance(error, TimeoutError):
                 connection.hang_up()
@@ -211,22 +225,20 @@ class PostgresOwnership:
         else:
             for sink in self._planner.answered(statement, answer, self._now_s()):
                 dispatching.wake(sink)
+        self._planner.listens(self._now_s(), is_listening=self._poller.is_listening)
         self._changed.set()
 
-    async def _ask(
-        self, connection: Connection, statement: Statement, dispatching: Dispatching
-    ) -> Answer:
+    async def _ask(self, statement: Statement, dispatching: Dispatching) -> Answer:
         if isinstance(statement, Poll):
-            news = await connection.run(members.news)
-            before, self._news = self._news, news
-            return Polled(frozenset() if news == before else frozenset(statement.sinks))
+            is_news = self._differs(await self._poller.run(members.news))
+            return Polled(frozenset(statement.sinks) if is_news else frozenset())
         statuses = {
             sink: msgspec.json.encode(status).decode()
             for sink, status in dispatching.statuses().items()
             if sink in self._fences
         }
         work = partial(members.run, statement=statement, me=self._me, statuses=statuses)
-        seen = await connection.run(work)
+        seen = await self._control.run(work)
         if seen.orders is not None:
             self._orders = seen.orders
             self._surveyed.set()
@@ -236,4 +248,11 @@ class PostgresOwnership:
                 for sink, text in seen.statuses.items()
                 if sink not in self._fences
             }
+        if isinstance(seen.answer, Surveyed) and seen.news is not None:
+            return msgspec.structs.replace(seen.answer, is_news=self._differs(seen.news))
         return seen.answer
+
+    def _differs(self, news: members.News) -> bool:
+        """Whether there is something new since the last look."""
+        before, self._news = self._news, news
+        return news != before

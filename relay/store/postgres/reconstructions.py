@@ -1,7 +1,7 @@
 """Reconciliation in PostgreSQL: known people and videos of a source, and the runs."""
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -57,7 +57,7 @@ class PostgresReconstructions(Part):
         acceptance: Acceptance,
         audience: PostgresAudience,
         *,
-        saw: Callable[[Iterable[str]], None],
+        saw: Callable[[Collection[str]], None],
     ) -> None:
         """`saw` is called with the sinks of new deliveries."""
         super().__init__(shared)
@@ -122,7 +122,7 @@ class PostgresReconstructions(Part):
         def done(given: Given | None) -> None:
             if given == "accepted":
                 self._outstanding.add(event.source, event.id)
-                self._saw(verdict.sink for verdict in verdicts)
+                self._saw([verdict.sink for verdict in verdicts])
             if given is not None:
                 stored(given)
 

@@ -1,6 +1,6 @@
 """The store on PostgreSQL, which several relays share."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 
@@ -11,6 +11,7 @@ from relay.core.routing import Verdict
 from relay.core.totals import Total
 from relay.store import Backlog, EngineVersion, Lease, Offer, StoreWarning, Tier
 from relay.store.ordering import OrderingKeys
+from relay.store.ownership import MAINTENANCE
 from relay.store.postgres import accept, keys, place, schema, search, totals
 from relay.store.postgres.absences import PostgresAbsences
 from relay.store.postgres.accept import Acceptance
@@ -32,6 +33,7 @@ from relay.store.postgres.ownership import PostgresOwnership
 from relay.store.postgres.personal_data import PostgresPersonalDataSteps
 from relay.store.postgres.quarantine import PostgresQuarantine
 from relay.store.postgres.reconstructions import PostgresReconstructions
+from relay.store.postgres.request_budgets import PostgresRequestBudgets
 from relay.store.postgres.retention import Sweep
 from relay.store.postgres.sessions import PostgresSessions
 from relay.store.postgres.settings import PostgresSettings
@@ -106,8 +108,9 @@ class PostgresStore:
         self.quarantine = PostgresQuarantine(shared)
         self.search = StepwiseSearch(shared.pager, search.queries(shared.digests), clock)
         self.reconstructions = PostgresReconstructions(
-            shared, acceptance, self.audience, saw=self._backlogs.saw
+            shared, acceptance, self.audience, saw=self._saw
         )
+        self.request_budgets = PostgresRequestBudgets(shared)
         self.sessions = PostgresSessions(shared)
         self.sink_states = PostgresSinkStates(shared)
         self.statistics = StepwiseStatistics(PostgresSteps(shared), clock)
@@ -141,13 +144,18 @@ class PostgresStore:
             if outcome == "accepted":
                 total.add(event.received_ms)
                 self._counted(total)
-                self._backlogs.saw(verdict.sink for verdict in verdicts)
+                self._saw([verdict.sink for verdict in verdicts])
             stored(outcome)
 
         known = self._shared.outstanding.find(event)
         if known is not None:
             return await self.reconstructions.supersede((event, verdicts, total), known, done)
         return await self._writer.submit(self._accept, (event, verdicts, total), done)
+
+    def _saw(self, sinks: Collection[str]) -> None:
+        """Note the sinks of new deliveries."""
+        self._backlogs.saw(sinks)
+        self.ownership.accepted(sinks)
 
     async def keep(self, unreadable: Unreadable, stored: Callable[[Outcome], None]) -> Outcome:
         return await self._writer.submit(accept.keep, unreadable, stored)
@@ -193,6 +201,8 @@ class PostgresStore:
         await self._writer.respond()
 
     async def expire(self, *, now_ms: int) -> bool:
+        if not self._shared.fences.holds(MAINTENANCE):
+            return False
         if await self.audience.count():
             return True
         return await self._shared.background.transact(

@@ -16,6 +16,7 @@ from relay.core.clock import Clock
 from relay.core.delivery import Delivery, Settlement, Status
 from relay.core.errors import StoreBroken, StoreError, StoreFull, StoreMoved, StoreUnavailable
 from relay.core.event import Event, Outcome, Unreadable
+from relay.core.request_budget import ProcessBudgets
 from relay.core.routing import Verdict
 from relay.core.totals import Total
 from relay.store import (
@@ -134,6 +135,7 @@ class SqliteStore:
         self.quarantine = SqliteQuarantine(shared)
         self.sessions = SqliteSessions(shared)
         self.login_limits = SqliteLoginLimits(clock)
+        self.request_budgets = ProcessBudgets(monotonic=clock.monotonic)
         self.sink_states = SqliteSinkStates(shared)
         self.backups = SqliteBackups(self.path, min_free=settings.min_free)
         self.inspections = SqliteInspections(self.path)

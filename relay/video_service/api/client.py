@@ -10,8 +10,9 @@ from urllib.parse import quote
 
 from relay.core.api_settings import ApiSettings
 from relay.core.config_values import Secret
+from relay.core.request_budget import RequestBudgets
 from relay.video_service.api import answers, budget
-from relay.video_service.api.budget import Budget
+from relay.video_service.api.budget import PROCESS
 from relay.video_service.api.errors import ApiError
 from relay.video_service.api.exchange import Exchange
 from relay.video_service.api.fields import Fields
@@ -39,13 +40,12 @@ class Api:
         self,
         settings: ApiSettings,
         *,
-        shared_budget: Budget | None = None,
+        budgets: RequestBudgets = PROCESS,
         exchange: Exchange | None = None,
     ) -> None:
+        """`budgets` are shared with other users of the same key."""
         self._fields = Fields(settings.fields)
-        self._exchange = exchange or Exchange(
-            settings, budget=shared_budget or budget.shared(settings.key)
-        )
+        self._exchange = exchange or Exchange(settings, budget=budget.shared(settings.key, budgets))
 
     async def __aenter__(self) -> Self:
         return self

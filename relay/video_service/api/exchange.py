@@ -132,7 +132,7 @@ class Exchange:
             if answer.status != httpx.codes.TOO_MANY_REQUESTS:
                 return _checked(answer)
             wait_s = self._asked_wait_s(answer, default=pause_s)
-            self._budget.pause(wait_s)
+            await self._budget.pause(wait_s)
             left_s -= wait_s
             pause_s *= 2
 

@@ -1,6 +1,7 @@
 """A model of the PostgreSQL store: what each statement reads, locks and changes."""
 
 import math
+from collections.abc import Iterable, Iterator
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -114,6 +115,7 @@ class Database(Server):
                 OwnershipRow(sink, row.holder, row.version, self._is_expired(row))
                 for sink, row in tables.ownership.items()
             ),
+            is_news=any(self._news(transaction, tables.pending)),
         )
 
     def _acquire(self, acquire: Acquire, transaction: Transaction) -> None:
@@ -150,13 +152,14 @@ class Database(Server):
         transaction.changes.append((self.tables.ownership, sink, new))
 
     def _poll(self, poll: Poll, transaction: Transaction) -> None:
+        transaction.answer = Polled(frozenset(self._news(transaction, poll.sinks)))
+
+    def _news(self, transaction: Transaction, sinks: Iterable[str]) -> Iterator[str]:
+        """Yield the sinks with deliveries that the relay has not read."""
         pending, name = self.tables.pending, transaction.call.process.name
-        news = (
-            sink
-            for sink in poll.sinks
-            if max(pending[sink], default=0) > self._read_up_to.get((name, sink), 0)
-        )
-        transaction.answer = Polled(frozenset(news))
+        for sink in sinks:
+            if max(pending[sink], default=0) > self._read_up_to.get((name, sink), 0):
+                yield sink
 
     def _insert(self, insert: Insert, transaction: Transaction) -> None:
         tables = self.tables

@@ -40,6 +40,7 @@ class Relay:
         self._must_step = False
         """Whether the planner has heard something."""
         self.planner = world.planner_class(name, sinks, random=Random(random.random()))
+        self.planner.listens(self.now(), is_listening=world.announces)
         self.post(self._step)
 
     def now(self) -> float:
@@ -115,6 +116,7 @@ class Relay:
                 case _:
                     acknowledge(event)
                     self.wake(sinks)
+                    self.planner.announced(())
                     self.world.wake_others(self, sinks)
 
         def lost(statement: Insert | Confirm) -> None:
@@ -129,6 +131,9 @@ class Relay:
         for sink in sorted(sinks):
             if sink in self.dispatchers:
                 self.dispatchers[sink].read()
+
+    def announced(self, sinks: Collection[str]) -> None:
+        self.wake(self.planner.announced(sinks))
 
     # The planner's driver
 

@@ -30,6 +30,7 @@ from relay.core.cluster.timing import (
     POLL_MIN_S,
     RENEW_S,
     RETRY_S,
+    SURVEY_S,
     TRUST_S,
     UNCLAIMED_S,
     WITNESS_S,
@@ -62,6 +63,17 @@ class Member:
                 self.answer(statement)
             self.now = max(self.now, self.planner.due_s())
             assert self.now <= until, f"no {kind.__name__}"
+
+    def looks(self, seconds: float) -> list[tuple[float, Statement]]:
+        """Go on for this long; return when it looked for new deliveries, without finding any."""
+        until, found = self.now + seconds, list[tuple[float, Statement]]()
+        while self.now < until:
+            for statement in self.planner.plan(self.now):
+                self.answer(statement)
+                if isinstance(statement, Poll | Survey):
+                    found.append((self.now, statement))
+            self.now = min(max(self.now, self.planner.due_s()), until)
+        return found
 
     def answer(self, statement: Statement, *, survey: Surveyed | None = None) -> None:
         match statement:
@@ -280,25 +292,81 @@ def test_a_sink_that_is_acquired_during_the_departure_is_released(member: Member
     assert member.states() == {"a": "draining"}
 
 
-def test_polls_are_frequent_while_deliveries_come(member: Member) -> None:
+def test_looks_are_frequent_while_deliveries_come_and_a_survey_is_one(member: Member) -> None:
     member.own("a")
     poll = member.next(Poll)
     assert member.planner.answered(poll, Polled(frozenset({"a", "b"})), member.now) == ["a"]
-    start_s = member.now
-    times = []
-    while member.now < start_s + 5:
-        member.answer(member.next(Poll))
-        times.append(member.now)
-    gaps = [later - earlier for earlier, later in pairwise(times)]
+    looks = member.looks(5)
+    gaps = [later - earlier for earlier, later in pairwise(at_s for at_s, _ in looks)]
     assert gaps[0] == pytest.approx(POLL_MIN_S)
-    assert gaps[-1] == pytest.approx(POLL_MAX_S)
-    assert sorted(gaps) == pytest.approx(gaps)
+    assert max(gaps) == pytest.approx(POLL_MAX_S)
+    polls = sum(isinstance(look, Poll) for at_s, look in looks if at_s > member.now - 2)
+    assert 1 <= polls <= 2 / POLL_MAX_S
 
 
 def test_a_poll_without_an_answer_is_repeated(member: Member) -> None:
     member.own("a")
     member.planner.lost(member.next(Poll), member.now)
-    member.next(Poll, RETRY_S + 0.1)
+    lost_s = member.now
+    assert member.looks(1)[0][0] <= lost_s + RETRY_S
+
+
+def test_a_survey_with_news_wakes_all_sinks_that_are_held(member: Member) -> None:
+    member.own("a")
+    survey = member.next(Survey)
+    news = Surveyed("1", "1", fresh=False, members={}, rows=(), is_news=True)
+    assert list(member.planner.answered(survey, news, member.now)) == ["a"]
+
+
+def test_an_announcement_wakes_the_named_sinks_that_are_held(member: Member) -> None:
+    member.own("a")
+    assert member.planner.announced({"a", "b"}) == ["a"]
+    assert list(member.planner.announced(None)) == ["a"]
+
+
+def test_a_member_that_is_told_hardly_polls(member: Member) -> None:
+    member.own("a")
+    member.answer(member.next(Poll))
+    member.planner.listens(member.now, is_listening=True)
+    member.looks(5)
+    for _ in range(10):
+        member.planner.announced(["a"])
+        survey = member.next(Survey)
+        news = Surveyed("1", "1", fresh=False, members={}, rows=(), is_news=True)
+        member.planner.answered(survey, news, member.now)
+    assert not any(isinstance(look, Poll) for _, look in member.looks(5))
+
+
+def test_a_member_polls_for_what_nobody_has_announced(member: Member) -> None:
+    member.own("a")
+    member.planner.listens(member.now, is_listening=True)
+    member.looks(20)
+    survey = member.next(Survey)
+    news = Surveyed("1", "1", fresh=False, members={}, rows=(), is_news=True)
+    member.planner.answered(survey, news, member.now)
+    at_s, look = member.looks(1)[0]
+    assert isinstance(look, Poll)
+    assert at_s <= member.now - 1 + 2 * POLL_MIN_S
+
+
+def test_a_member_that_does_not_listen_polls_for_what_it_has_not_accepted_itself(
+    member: Member,
+) -> None:
+    member.own("a")
+    poll = member.next(Poll)
+    member.planner.announced(())
+    member.planner.answered(poll, Polled(frozenset({"a"})), member.now)
+    assert member.looks(0.1)[0][0] <= member.now - 0.1 + 2 * POLL_MIN_S
+
+
+def test_a_member_that_is_told_no_more_polls_again_soon(member: Member) -> None:
+    member.own("a")
+    member.planner.listens(member.now, is_listening=True)
+    member.looks(20)
+    member.planner.listens(member.now, is_listening=False)
+    ended_s = member.now
+    polled_s = next(at_s for at_s, look in member.looks(5) if isinstance(look, Poll))
+    assert polled_s <= ended_s + 2 * RETRY_S + SURVEY_S
 
 
 def test_an_answer_of_the_wrong_kind_is_refused(member: Member) -> None:

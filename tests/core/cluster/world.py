@@ -22,6 +22,9 @@ HEALED_IN_S = 60.0
 
 IDLE_FOR_S = 10.0
 
+_HEARD = 0.8
+"""Share of the announcements that arrive."""
+
 SUBMIT_AGAIN_S = 5.0
 """The sender's timeout."""
 
@@ -41,6 +44,8 @@ class World:
         self.network = Network(self.clock, random)
         self.polls = seed % 20 == 0
         """Whether polls run: they are most of the statements, and decide about no lease."""
+        self.announces = seed % 40 == 0
+        """Whether relays tell each other of new deliveries, which may get lost."""
         self.sinks = tuple(f"sink{number}" for number in range(random.choice((2, 3, 4))))
         self.ordered = frozenset(self.sinks[::2])
         self.database = self.database_class(
@@ -124,11 +129,14 @@ class World:
     # The sender
 
     def wake_others(self, accepted_by: Relay, sinks: tuple[str, ...]) -> None:
-        """Do what polls do, in a run without them."""
-        if not self.polls:
-            for relay in self.relays:
-                if relay is not accepted_by:
-                    self.clock.after(POLL_MIN_S, relay.post, relay.wake, sinks)
+        """Announce new deliveries; in a run without polls, do what they do."""
+        for relay in self.relays:
+            if relay is accepted_by:
+                continue
+            if not self.polls:
+                self.clock.after(POLL_MIN_S, relay.post, relay.wake, sinks)
+            elif self.announces and self.random.random() < _HEARD:
+                self.clock.after(POLL_MIN_S, relay.post, relay.announced, sinks)
 
     def _submit(self, event: EventId) -> None:
         if event in self.invariants.acknowledged:

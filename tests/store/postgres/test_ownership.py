@@ -62,8 +62,8 @@ class Relay:
             self._running.cancel()
             await asyncio.wait((self._running,))
             self._running = None
-            for connection in self._connections:
-                await connection.cut_off()
+            await self.ownership.close()
+            await self._connections[2].cut_off()
 
     async def begin(self, sink: str) -> None:
         if self.refusals:

@@ -266,6 +266,13 @@ CREATE TABLE relay.login_tries (
     free_at bigint NOT NULL                -- when all of its tries are free again
 ) WITH (fillfactor = 50);
 
+CREATE TABLE relay.request_budgets (
+    key bytea PRIMARY KEY,                 -- a keyed digest of the sender's API key
+    full_at timestamptz NOT NULL,          -- when as many requests as ever are free again
+    granted integer NOT NULL,              -- to the relay that asked last
+    paused_until timestamptz NOT NULL DEFAULT 'epoch'  -- the API asked for it
+) WITH (fillfactor = 50);
+
 CREATE TABLE relay.sink_states (
     sink text COLLATE "C" NOT NULL,
     at bigint NOT NULL,
