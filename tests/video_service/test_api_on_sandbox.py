@@ -11,8 +11,8 @@ import pytest
 from relay.core.api_settings import ApiSettings
 from relay.core.clock import SystemClock
 from relay.core.config_values import Secret
-from relay.sandbox.viewing import Visit
 from relay.core.request_budget import BURST
+from relay.sandbox.viewing import Visit
 from relay.video_service.api.client import Api
 from relay.video_service.api.errors import ApiError
 from relay.video_service.api.fields import NAMES

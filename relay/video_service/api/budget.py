@@ -82,9 +82,9 @@ class Budget:
 
     async def _take(self) -> None:
         """Take the next block, or wait for it."""
-        self._block = 1 if self._left else min(2 * self._block, BLOCK_MAX)
-        self._left = 0
         taken_s = self._monotonic()
+        is_used_up = not self._left and taken_s < self._left_until_s
+        self._block = min(2 * self._block, BLOCK_MAX) if is_used_up else 1
         try:
             grant = await self._budgets.take(self._key.reveal(), most=self._block)
         except StoreError:
