@@ -23,10 +23,10 @@ from relay.sandbox.model import Workspace
 from relay.sandbox.sandbox import Sandbox
 from relay.sandbox.schedule import SteppedClock
 from relay.sandbox.truth import truth
-from relay.store.sqlite.driver import sqlite3
 from tests.conftest import NOW_MS
 from tests.service import logging_to_memory
 from tests.sinks.far_end import FarEnd, until
+from tests.store.places import Place, PostgresPlace, SqlitePlace
 
 TOKEN = "a-token-of-the-simulation"
 SECOND_MS = 1000
@@ -43,8 +43,7 @@ admin_listen = "127.0.0.1:0"
 token = "env:RELAY_ADMIN_TOKEN"
 
 [store]
-path = "{folder}/relay.db"
-min_free = "1MiB"
+{store}
 
 [[source]]
 name = "main"
@@ -88,6 +87,8 @@ class World:
     clock: SteppedClock
     url: str
     far_end: FarEnd
+    place: Place
+    """Of the relay's store."""
     reconcile: str = "ask"
     port: int = field(default_factory=_free_port)
     secret: str = ""
@@ -118,13 +119,16 @@ class World:
         self.sandbox.webhooks.create(self.far_end.url("/control"), [])
 
     @contextlib.asynccontextmanager
-    async def relay(self) -> AsyncIterator["RunningRelay"]:
-        """Run the relay for the block; its last heartbeat is from the block's end."""
+    async def relay(self, *, port: int | None = None) -> AsyncIterator["RunningRelay"]:
+        """Run a relay for the block; its last heartbeat is from the block's end.
+
+        Events go to the one without a `port` of its own.
+        """
         file = self.folder / "config.toml"
         file.write_text(
             DOCUMENT.format(
-                port=self.port,
-                folder=self.folder,
+                port=self.port if port is None else port,
+                store=self._store(),
                 url=self.url,
                 sink=self.far_end.url("").rstrip("/"),
                 reconcile=self.reconcile,
@@ -160,12 +164,15 @@ class World:
             stop.set()
             await running
 
+    def _store(self) -> str:
+        if isinstance(self.place, PostgresPlace):
+            dsn = self.place.server.dsn
+            return f'type = "postgres"\ndsn = "{dsn}"\nschema = "{self.place.schema}"'
+        return f'path = "{self.folder}/relay.db"\nmin_free = "1MiB"'
+
     def _has_beaten(self) -> bool:
-        with contextlib.closing(
-            sqlite3.connect(f"file:{self.folder}/relay.db?mode=ro", uri=True)
-        ) as db:
-            row = db.execute("SELECT value FROM state WHERE name = 'heartbeat'").fetchone()
-        return row is not None and int(row[0]) == self.clock.now_ms()
+        rows = self.place.rows("SELECT value FROM relay.state WHERE name = 'heartbeat'")
+        return rows == [(self.clock.now_ms(),)]
 
     def received(self, sink: str = "crm") -> list[dict[str, Any]]:
         """The bodies that a sink was sent."""
@@ -234,7 +241,13 @@ class RunningRelay:
 
 @contextlib.asynccontextmanager
 async def world(
-    folder: Path, *, viewers: int, videos: int = 12, reconcile: str = "ask", seed: int = 7
+    folder: Path,
+    *,
+    viewers: int,
+    videos: int = 12,
+    reconcile: str = "ask",
+    seed: int = 7,
+    place: Place | None = None,
 ) -> AsyncIterator[World]:
     clock = SteppedClock(NOW_MS)
     sandbox = Sandbox(Workspace(seed=seed), clock=clock, timeout_s=30)
@@ -244,7 +257,8 @@ async def world(
             patch.setattr(maintenance, "STALL_MS", 1 << 60)
             patch.setattr(maintenance, "HEARTBEAT_EVERY_S", 0.02)
             patch.setattr(reconciler, "POLL_INTERVAL_S", 0.05)
-            made = World(folder, sandbox, clock, url, far_end, reconcile=reconcile)
+            where = place or SqlitePlace(folder)
+            made = World(folder, sandbox, clock, url, far_end, where, reconcile=reconcile)
             made.register()
             sandbox.populate(viewers=viewers, videos=videos)
             try:

@@ -9,8 +9,10 @@ import orjson
 import pytest
 
 from relay.core import signature
+from relay.store.ownership import MAINTENANCE
 from tests.reconciliation.simulation import GIVEN_UP_MS, RunningRelay, World, world
 from tests.sinks.far_end import until
+from tests.store.places import PostgresPlace
 
 pytestmark = pytest.mark.servers
 
@@ -164,6 +166,30 @@ async def test_auto_reconciles_by_itself_once_nothing_can_be_on_its_way(tmp_path
             assert COMMAND not in await relay.commands()
             (run, *_) = (await relay.get("/api/v1/reconciliations"))["reconciliations"]
             assert sum(run["report"]["events"].values()) > 10
+
+
+async def test_auto_reconciles_once_where_several_relays_share_the_store(tmp_path: Path) -> None:
+    place = PostgresPlace()
+    async with world(tmp_path, viewers=60, reconcile="auto", place=place) as one:
+        await after_an_outage(one)
+        async with one.relay() as first, one.relay(port=0) as second:
+            await until(lambda: len(holders(place)) == 1, what="a relay with the maintenance")
+            await one.step(GIVEN_UP_MS)
+            await has_run(first)
+            await first.settled()
+            for relay in (first, second):
+                assert COMMAND not in await relay.commands()
+            (run,) = (await second.get("/api/v1/reconciliations"))["reconciliations"]
+            assert sum(run["report"]["events"].values()) > 10
+            assert place.rows("SELECT member FROM relay.reconciliations") == holders(place)
+        assert max(one.facts().values()) == 1
+    place.drop()
+
+
+def holders(place: PostgresPlace) -> list[tuple[object, ...]]:
+    return place.rows(
+        "SELECT holder FROM relay.ownership WHERE sink = %s AND holder IS NOT NULL", MAINTENANCE
+    )
 
 
 async def has_run(relay: RunningRelay) -> None:

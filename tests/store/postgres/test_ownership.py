@@ -79,6 +79,11 @@ class Relay:
         if self.failing:
             raise StoreUnavailable("the database is away")
 
+    @property
+    def is_told(self) -> bool:
+        """Whether it hears of what other relays accept."""
+        return self.ownership._poller.is_listening
+
     async def order(self, work: Callable[[Database], None]) -> None:
         """Do what another relay does in a transaction."""
         await self._connections[2].run(work)
@@ -282,6 +287,60 @@ async def test_a_member_that_was_killed_and_has_started_again_is_not_away(
         place.rows("UPDATE relay.members SET beat_at = beat_at - interval '15 s'")
         async with cluster(place, "a") as (again,):
             assert [each.is_away for each in (await again.ownership.cluster()).members] == [False]
+
+
+@pytest.mark.parametrize(
+    ("passed", "owns", "is_known"),
+    [
+        ("59 min", False, True),
+        ("61 min", False, False),
+        ("61 min", True, True),
+        ("25 h", True, False),
+    ],
+)
+async def test_a_member_that_is_away_and_owns_nothing_is_forgotten_after_an_hour(
+    place: PostgresPlace, passed: str, owns: bool, is_known: bool
+) -> None:
+    async with cluster(place, "a") as (relay,):
+        gone = uuid4()
+        place.rows(
+            "INSERT INTO relay.members VALUES (%s, 'gone', '1', 'http://gone', 'c', '{}',"
+            f" clock_timestamp() - interval '2 d', clock_timestamp() - interval '{passed}')",
+            gone,
+        )
+        if owns:
+            place.rows("INSERT INTO relay.ownership (sink, holder) VALUES ('left', %s)", gone)
+        beats_s = {each.beat_ms for each in (await relay.ownership.cluster()).live}
+
+        async def names() -> list[str]:
+            return [each.name for each in (await relay.ownership.cluster()).members]
+
+        async with asyncio.timeout(10):
+            while {each.beat_ms for each in (await relay.ownership.cluster()).live} == beats_s:
+                await asyncio.sleep(0.05)
+        assert await names() == (["a", "gone"] if is_known else ["a"])
+
+
+async def test_an_acceptance_wakes_the_owner_at_another_relay_at_once(place: PostgresPlace) -> None:
+    async with cluster(place, "a", "b") as (first, second):
+        (sink, *_) = second.sending - {MAINTENANCE}
+        # A look finds nothing here: only what is announced can wake a sink.
+        await until(lambda: second.is_told, 5, "no connection that listens")
+        second.woken.clear()
+        first.ownership.accepted([sink])
+        await until(lambda: second.woken == [sink], 5, "the sink was not woken")
+
+
+async def test_a_relay_announces_nothing_for_its_own_sinks(place: PostgresPlace) -> None:
+    async with cluster(place, "a", "b") as (first, second):
+        await until(lambda: first.is_told and second.is_told, 5, "no connection that listens")
+        (own, *_) = first.sending - {MAINTENANCE}
+        (other, *_) = second.sending - {MAINTENANCE}
+        second.woken.clear()
+        first.ownership.accepted([own])
+        first.ownership.accepted([own, other])
+        await until(lambda: bool(second.woken), 5, "the sink was not woken")
+        assert second.woken == [other]
 
 
 async def test_a_sink_is_free_once_no_member_has_taken_it_over_in_time(

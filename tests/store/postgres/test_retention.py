@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from relay.store import Store
+from relay.store.postgres.store import open_store
 from tests.conftest import NOW_MS, ManualClock
 from tests.store.conformance import accept, event, lease
 from tests.store.places import PostgresPlace
@@ -51,5 +52,20 @@ async def test_a_member_leaves_a_step_to_the_one_whose_turn_it_is(
         )
         assert await sweep(store, days=BODY_DAYS + 1) == 1
         assert postgres_place.rows("SELECT count(body) FROM relay.events") == [(1,)]
+    await sweep(store, days=BODY_DAYS + 1)
+    assert postgres_place.rows("SELECT count(body) FROM relay.events") == [(0,)]
+
+
+async def test_a_member_without_the_maintenance_removes_nothing(
+    store: Store, postgres_place: PostgresPlace, clock: ManualClock
+) -> None:
+    await accept(store, event("a"), verdicts=[])
+    late_ms = NOW_MS + (BODY_DAYS + 1) * DAY_MS
+    other = await open_store(postgres_place.settings(), clock=clock)
+    try:
+        assert not await other.expire(now_ms=late_ms)
+        assert postgres_place.rows("SELECT count(body) FROM relay.events") == [(1,)]
+    finally:
+        await other.close()
     await sweep(store, days=BODY_DAYS + 1)
     assert postgres_place.rows("SELECT count(body) FROM relay.events") == [(0,)]
