@@ -9,7 +9,7 @@ from pathlib import Path
 from random import Random
 
 from tests.guarantees.cluster.balancer import Balancer
-from tests.guarantees.cluster.load import Load
+from tests.guarantees.cluster.load import Load, Pause
 from tests.guarantees.cluster.sinks import TAKES, Weather, tables
 from tests.guarantees.process import Relay, until
 from tests.postgres.server import PostgresServer
@@ -18,6 +18,8 @@ from tests.store.places import PostgresPlace
 RELAYS = 3
 DRAIN_S = 300.0
 FLOWS = 24
+PAUSE_S = 0.15
+"""Average pause of each connection between two events."""
 
 # The database itself notes each change of an owner: relays that are stopped cannot.
 _NOTE_OWNERS = (
@@ -68,8 +70,6 @@ class Cluster:
     load: Load
     balancer: Balancer
     random: Random
-    pause_s: float = 0.15
-    """Average pause of each connection between two events."""
     faults: list[Period] = field(default_factory=list)
 
     @property
@@ -124,15 +124,17 @@ class Cluster:
         )
 
     @asynccontextmanager
-    async def under_load(self) -> AsyncIterator[None]:
+    async def under_load(
+        self, pause: Pause | None = None, *, flows: int = FLOWS
+    ) -> AsyncIterator[None]:
         """Send during the block; then wait until every connection has come to its end.
 
         The block begins once deliveries are under way.
         """
         stop = asyncio.Event()
         async with asyncio.TaskGroup() as tasks:
-            for _ in range(FLOWS):
-                tasks.create_task(self.load.flow(stop, pause_s=self.pause_s))
+            for _ in range(flows):
+                tasks.create_task(self.load.flow(stop, pause or self.load.at_random(PAUSE_S)))
             try:
                 await self.under_way()
                 yield

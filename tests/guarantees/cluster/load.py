@@ -1,7 +1,9 @@
 """The video service on many connections: the events of a video go one after the other."""
 
 import asyncio
+import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
 from random import Random
@@ -22,6 +24,19 @@ TIME_SCALE = 0.05
 """The sender's waits are then 1, 2, 4, 8 and 16 s: a restart of the database falls into them."""
 
 KINDS = (LEAD_CAPTURED, VIDEO_WATCHED)
+
+
+Pause = Callable[[], float]
+"""Returns the seconds until a connection sends its next event."""
+
+
+def steady(rate: float) -> Pause:
+    """Return pauses with which all connections together send at this rate.
+
+    Each event has a time of its own to start; where all connections wait, the next ones are late.
+    """
+    began_s, numbers = time.monotonic(), count(1)
+    return lambda: max(0.0, began_s + next(numbers) / rate - time.monotonic())
 
 
 @dataclass(frozen=True)
@@ -49,7 +64,11 @@ class Load:
     async def __aexit__(self, *_: object) -> None:
         await self._sender.close()
 
-    async def flow(self, stop: asyncio.Event, *, pause_s: float) -> None:
+    def at_random(self, mean_s: float) -> Pause:
+        """Return pauses of this length on average."""
+        return lambda: self._random.uniform(0, 2 * mean_s)
+
+    async def flow(self, stop: asyncio.Event, pause: Pause) -> None:
         """One connection, one event after the other, until `stop` is set.
 
         After an event that was given up comes another video: whether, and so when, that one was
@@ -61,7 +80,7 @@ class Load:
                 acknowledged = await self.send(("main", f"{video}.{number:06}"), video)
                 if stop.is_set() or not acknowledged:
                     break
-                await asyncio.sleep(self._random.uniform(0, 2 * pause_s))
+                await asyncio.sleep(pause())
 
     async def send(self, key: Key, video: str) -> bool:
         """Send a new event; return whether it was acknowledged."""

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from tests.guarantees.cluster import account, faults
+from tests.guarantees.cluster import account, faults, restarts
 from tests.guarantees.cluster.cluster import Cluster, cluster
 from tests.guarantees.cluster.sinks import CONCURRENCY, Weather
 from tests.guarantees.conftest import Say
@@ -76,15 +76,4 @@ async def test_relays_restart_in_turn_under_300_requests_a_second_without_a_fail
     tmp_path: Path, random: Random, say: Say
 ) -> None:
     async with cluster(tmp_path, shared_server(), random=random) as three:
-        three.pause_s = 0.05
-        async with three.under_load():
-            began_s, before = time.monotonic(), three.load.answers.total()
-            for relay in three.relays:
-                async with three.fault("restart"):
-                    assert await relay.stop() == 0, relay.output()
-                    await relay.start()
-                await three.under_way()
-            rate = (three.load.answers.total() - before) / (time.monotonic() - began_s)
-        await three.settle()
-        assert set(three.load.answers) == {"202"}, three.load.answers
-        say(f"{rate:.0f} requests a second; {account.prove(three)}")
+        say(await restarts.in_turn(three, rate=300))
