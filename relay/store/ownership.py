@@ -10,6 +10,9 @@ from relay.core.sink_status import SinkStatus
 MAINTENANCE = ":maintenance"
 """Owned like a sink, for what one relay at a time does; no sink's name begins like this."""
 
+RECONSTRUCTIONS = ":reconstructions"
+"""Announced like a sink with new deliveries: there are new reconstructions."""
+
 Heed = Callable[[Collection[str]], Awaitable[None]]
 """Takes over what operators have ordered at any relay; passed the sinks to be tried at once.
 

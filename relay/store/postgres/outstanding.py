@@ -13,7 +13,8 @@ from relay.store.rows import RECONSTRUCTED
 REFRESH_S = 1.0
 """Age at which the list is read on, because other members make reconstructions too.
 
-Until then, an original is accepted as any other event; the count of the audience finds the two.
+They also say so, a few milliseconds after the commit, unless a pooler is in between. Until the list
+is read, an original is accepted as any other event; the count of the audience finds the two.
 """
 
 # They are committed in the order of their numbers.
@@ -33,17 +34,23 @@ class Outstanding:
         self._last = 0
         self._read_s = clock.monotonic()
         self._reading: asyncio.Task[None] | None = None
+        self._is_outdated = False
 
     def find(self, original: Event) -> str | None:
         """Return the id of an original's reconstruction, if it is known here."""
         if self._clock.monotonic() - self._read_s >= REFRESH_S:
-            self._read_s = self._clock.monotonic()
-            if self._reading is None or self._reading.done():
-                self._reading = asyncio.get_running_loop().create_task(self._refresh())
+            self.refresh()
         if not self._open or not original.kind.startswith(("lead.", "video.")):
             return None
         ids = reconstruction.ids(original.kind, original.document())
         return next((id_ for id_ in ids if (original.source, id_) in self._open), None)
+
+    def refresh(self) -> None:
+        """Read the list on, soon."""
+        self._read_s = self._clock.monotonic()
+        self._is_outdated = True
+        if self._reading is None or self._reading.done():
+            self._reading = asyncio.get_running_loop().create_task(self._refresh())
 
     def add(self, source: str, id_: str) -> None:
         """Note a reconstruction that was made."""
@@ -62,8 +69,10 @@ class Outstanding:
             await asyncio.wait((self._reading,))
 
     async def _refresh(self) -> None:
-        with suppress(StoreError):
-            await self.read()
+        while self._is_outdated:
+            self._is_outdated = False
+            with suppress(StoreError):
+                await self.read()
 
     def _read_on(self, db: Database) -> None:
         for seq, source, id_ in db.execute(_NEXT, (self._last,)).fetchall():

@@ -19,7 +19,14 @@ from relay.core.cluster.timing import ANSWER_TIMEOUT_S, RETRY_S
 from relay.core.config_values import Duration
 from relay.core.errors import StoreUnavailable
 from relay.core.sink_status import SinkStatus
-from relay.store.ownership import MAINTENANCE, Cluster, Dispatching, Heed, Introduction
+from relay.store.ownership import (
+    MAINTENANCE,
+    RECONSTRUCTIONS,
+    Cluster,
+    Dispatching,
+    Heed,
+    Introduction,
+)
 from relay.store.postgres import members, orders
 from relay.store.postgres.driver import Connection, psycopg
 from relay.store.postgres.fences import Fence
@@ -51,13 +58,18 @@ class PostgresOwnership:
         reader: Connection,
         leased: Leased,
         *,
+        on_reconstructions: Callable[[], None] = lambda: None,
         now_s: Callable[[], float] = boottime_s,
     ) -> None:
-        """`control` and `poller` are used by nothing else, so that nothing delays them."""
+        """`control` and `poller` are used by nothing else, so that nothing delays them.
+
+        `on_reconstructions` is called when another relay has made some.
+        """
         self._control = control
         self._poller = Notifications(poller, heard=self._announced)
         self._reader = reader
         self._leased = leased
+        self._on_reconstructions = on_reconstructions
         self._now_s = now_s
         self.id = uuid4()
         """Identifies this process in the database."""
@@ -208,7 +220,14 @@ class PostgresOwnership:
             if elsewhere := [sink for sink in sinks if sink not in self._fences]:
                 self._poller.send(elsewhere)
 
+    def reconstructed(self) -> None:
+        """Tell the other relays of new reconstructions."""
+        if self._dispatching is not None:
+            self._poller.send([RECONSTRUCTIONS])
+
     def _announced(self, sinks: Collection[str] | None) -> None:
+        if sinks is None or RECONSTRUCTIONS in sinks:
+            self._on_reconstructions()
         if self._dispatching is not None:
             for sink in self._planner.announced(sinks):
                 self._dispatching.wake(sink)

@@ -58,12 +58,14 @@ class PostgresReconstructions(Part):
         audience: PostgresAudience,
         *,
         saw: Callable[[Collection[str]], None],
+        made: Callable[[], None],
     ) -> None:
-        """`saw` is called with the sinks of new deliveries."""
+        """`saw` is called with the sinks of new deliveries, `made` after each reconstruction."""
         super().__init__(shared)
         self._acceptance = acceptance
         self._audience = audience
         self._saw = saw
+        self._made = made
         self._runs = Runs(shared)
         self._outstanding = shared.outstanding
         self._watched: dict[str, _Watch] = {}
@@ -122,6 +124,7 @@ class PostgresReconstructions(Part):
         def done(given: Given | None) -> None:
             if given == "accepted":
                 self._outstanding.add(event.source, event.id)
+                self._made()
                 self._saw([verdict.sink for verdict in verdicts])
             if given is not None:
                 stored(given)

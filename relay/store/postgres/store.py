@@ -108,7 +108,7 @@ class PostgresStore:
         self.quarantine = PostgresQuarantine(shared)
         self.search = StepwiseSearch(shared.pager, search.queries(shared.digests), clock)
         self.reconstructions = PostgresReconstructions(
-            shared, acceptance, self.audience, saw=self._saw
+            shared, acceptance, self.audience, saw=self._saw, made=ownership.reconstructed
         )
         self.request_budgets = PostgresRequestBudgets(shared)
         self.sessions = PostgresSessions(shared)
@@ -268,7 +268,9 @@ async def open_store(
             await each.close()
         raise
     leases = Leases()
-    ownership = PostgresOwnership(control, poller, reader, leases)
+    ownership = PostgresOwnership(
+        control, poller, reader, leases, on_reconstructions=outstanding.refresh
+    )
     shared = Shared(
         leaser=leaser,
         reader=reader,

@@ -41,7 +41,10 @@ class Relay:
         self.failing = False
         self._connections = [Connection(dsn or place.server.dsn, place.schema) for _ in range(3)]
         control, poller, reader = self._connections
-        self.ownership = PostgresOwnership(control, poller, reader, Leases())
+        self.told_of_reconstructions = 0
+        self.ownership = PostgresOwnership(
+            control, poller, reader, Leases(), on_reconstructions=self._told
+        )
         self.ownership.introduce(
             Introduction(name=name, version="1", address=f"http://{name}", config="c")
         )
@@ -78,6 +81,9 @@ class Relay:
         self.heeded.append(set(retried))
         if self.failing:
             raise StoreUnavailable("the database is away")
+
+    def _told(self) -> None:
+        self.told_of_reconstructions += 1
 
     @property
     def is_told(self) -> bool:
@@ -341,6 +347,14 @@ async def test_a_relay_announces_nothing_for_its_own_sinks(place: PostgresPlace)
         first.ownership.accepted([own, other])
         await until(lambda: bool(second.woken), 5, "the sink was not woken")
         assert second.woken == [other]
+
+
+async def test_the_other_relays_are_told_of_reconstructions(place: PostgresPlace) -> None:
+    async with cluster(place, "a", "b") as (first, second):
+        await until(lambda: first.is_told and second.is_told, 5, "no connection that listens")
+        first.ownership.reconstructed()
+        await until(lambda: second.told_of_reconstructions == 1, 5, "no word of them")
+        assert first.told_of_reconstructions == 0
 
 
 async def test_a_sink_is_free_once_no_member_has_taken_it_over_in_time(

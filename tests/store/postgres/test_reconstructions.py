@@ -11,6 +11,7 @@ from relay.core.errors import NotReconciled
 from relay.store import Store
 from relay.store.postgres import acceptance_lock
 from relay.store.postgres.outstanding import REFRESH_S
+from relay.store.postgres.store import PostgresStore
 from tests.conftest import NOW_MS, ManualClock
 from tests.sinks.far_end import until
 from tests.store.conformance import OTHER, TAKES, accept, lease, settlement
@@ -42,6 +43,20 @@ async def test_an_original_supersedes_what_another_member_has_reconstructed(
     assert await deliveries(one, MADE.id) == {"sales": Status.DISCARDED}
     assert await deliveries(one, "original") == {"sales": Status.PENDING}
     assert await people(one) == {"25%": (1, 1), "50%": (1, 1)}
+
+
+async def test_a_member_that_is_told_of_a_reconstruction_knows_its_original_at_once(
+    members: tuple[Store, Store],
+) -> None:
+    one, other = members
+    assert isinstance(other, PostgresStore)
+    await accept(other, watched("earlier", milestone="50%"))
+    assert await give(one, MADE) == "accepted"
+    outstanding = other._shared.outstanding
+    outstanding.refresh()
+    await until(lambda: outstanding.find(watched()) is not None, what="the reconstruction")
+    await accept(other, watched())
+    assert await deliveries(one, MADE.id) == {"sales": Status.DISCARDED}
 
 
 async def test_a_member_that_does_not_know_yet_supersedes_it_with_the_count(
