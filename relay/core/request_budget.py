@@ -61,4 +61,4 @@ class ProcessBudgets:
         return Grant(1)
 
     async def pause(self, key: str, seconds: float) -> None:
-        """Nobody else has to know."""
+        """Do nothing: the caller is the only user of the key."""

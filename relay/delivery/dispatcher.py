@@ -301,9 +301,10 @@ class Dispatcher:
         try:
             if self._enrichment is not None:
                 events = await self._enrichment.enrich(events)
-                if not self._may_send():
-                    self._store.release(batch)
-                    return
+            # Again, right before the send: the process may have been stopped since the start.
+            if not self._may_send():
+                self._store.release(batch)
+                return
             started_ms, started_s = self._clock.now_ms(), self._clock.monotonic()
             results = await self._try(events)
         finally:

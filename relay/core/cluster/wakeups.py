@@ -12,7 +12,7 @@ from relay.core.cluster.timing import (
 
 
 class PollSchedule:
-    """One poll for all sinks of a member: often while deliveries come that nobody announces."""
+    """Interval of a member's polls: short while deliveries come that nobody has announced."""
 
     def __init__(self) -> None:
         self._interval_s = POLL_MAX_S

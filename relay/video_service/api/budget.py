@@ -15,7 +15,7 @@ from relay.core.errors import StoreError
 from relay.core.request_budget import GRANT_LIFE_S, ProcessBudgets, RequestBudgets
 
 BLOCK_MAX = 8
-"""Requests taken at once while they are used up in time; what is left of a block is lost."""
+"""Requests taken at once while the last ones were used up in time; unused ones are lost."""
 
 STORE_RETRY_S = 1.0
 

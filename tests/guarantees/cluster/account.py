@@ -97,13 +97,14 @@ def _nothing_is_invented(cluster: Cluster) -> None:
 
 def _order_is_kept(cluster: Cluster) -> None:
     """What came again at once is one; numbers follow the order of acceptance."""
-    came: defaultdict[str, list[str]] = defaultdict(list)
+    came: defaultdict[str, list[Arrival]] = defaultdict(list)
     (far_end,) = (each for each in cluster.far_ends if each.name == ORDERED)
     for arrival in far_end.arrivals:
-        came[cluster.load.posted[arrival.key].video].append(arrival.key[1])
-    for video, events in came.items():
-        once = [event_id for event_id, _ in groupby(events)]
-        assert once == sorted(set(once)), f"the order of {video}"
+        came[cluster.load.posted[arrival.key].video].append(arrival)
+    for video, arrivals in came.items():
+        once = [event_id for event_id, _ in groupby(arrival.key[1] for arrival in arrivals)]
+        seen = [(each.key[1], each.member, each.at_s, each.status) for each in arrivals]
+        assert once == sorted(set(once)), f"the order of {video}: {seen}, {cluster.faults}"
 
 
 def _duplicates_were_in_flight(
