@@ -24,12 +24,17 @@ class Scripted:
     def __init__(self) -> None:
         self.held: set[str] = set()
         self.trusted = True
+        self.trusted_times: int | None = None
+        """Times that it is trusted when it is asked; None: always."""
         self.configured: list[str] = []
 
     def holds(self, sink: str) -> bool:
         return sink in self.held
 
     def may_send(self, sink: str) -> bool:
+        if self.trusted_times is not None and sink in self.held:
+            self.trusted_times -= 1
+            self.trusted = self.trusted_times >= 0
         return self.trusted and sink in self.held
 
     def introduce(self, me: Introduction) -> None:
@@ -117,5 +122,18 @@ async def test_nothing_is_sent_once_the_ownership_is_no_longer_trusted(
         await until(lambda: store.is_leased("all", 1), what="the lease")
         await accept(relay, "evt_later")
         await until(lambda: store.is_leased("all", 2), what="the second lease")
+        await relay.service.supervisor.end("all", grace=GRACE)
+        assert not far_end.requests
+
+
+async def test_a_send_that_was_held_up_until_the_trust_ended_does_not_begin(
+    tmp_path: Path, ownership: Scripted
+) -> None:
+    """The process was stopped between the choice of the delivery and the send."""
+    ownership.held = {"all"}
+    ownership.trusted_times = 1
+    async with FarEnd() as far_end, serving(tmp_path, far_end) as relay:
+        await accept(relay, "evt_late")
+        await until(lambda: not ownership.trusted, what="the second question")
         await relay.service.supervisor.end("all", grace=GRACE)
         assert not far_end.requests
