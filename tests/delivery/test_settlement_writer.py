@@ -78,7 +78,6 @@ class Bench:
         *numbers: int,
         result: Result = "delivered",
         due_ms: int = 0,
-        at_once: bool = False,
         **fields: Any,
     ) -> None:
         for number in numbers:
@@ -90,7 +89,7 @@ class Bench:
             )
             settlement = Settlement(delivery=delivery, attempt=attempt, due_ms=due_ms)
             finished = [FinishedAttempt(settlement, 0.005)]
-            self.settlement_writer.add(self._group, finished, at_once=at_once)
+            self.settlement_writer.add(self._group, finished)
 
     async def written_after_s(self) -> float:
         """Return the seconds until the store gets a write, which then takes one."""
@@ -152,7 +151,6 @@ async def test_no_more_are_gathered_than_a_crash_may_repeat(lead: Event) -> None
         {"result": "dead"},
         {"turn": 1},
         {"replay": 1},
-        {"at_once": True},
     ],
     ids=str,
 )
