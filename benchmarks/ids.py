@@ -100,11 +100,13 @@ def _prepare(relay: rig.Relay, ids: int) -> float:
         full = id_periods.of(ids)
     with relay.running(), closing(sqlite3.connect(relay.database)) as db:
         began = time.monotonic()
-        rig.until(
-            lambda: db.execute("SELECT count(*) FROM id_filters").fetchone()[0] >= full,
-            seconds=BUILD_S,
-        )
+        rig.until(lambda: _filters(db) >= full, seconds=BUILD_S)
         return time.monotonic() - began
+
+
+def _filters(db: sqlite3.Connection) -> int:
+    """Return the number of periods that have a filter."""
+    return sum(periods.bit_count() for (periods,) in db.execute("SELECT periods FROM id_filters"))
 
 
 async def _create(settings: SqliteSettings) -> None:

@@ -65,8 +65,8 @@ class FilterBuilder:
                 await self._forget()
                 for block in sorted({id_filter.block_of(period) for period in self._ids.bare}):
                     await self._provide(block)
-            except StoreBroken:
-                # The heartbeat fails too, and ends the process.
+            except StoreBroken as error:
+                self._writer.mark_broken(error)
                 return
             except StoreError:
                 self._requested = True

@@ -20,11 +20,13 @@ BLOCK_BITS = BITS + id_filter.BLOCK_BITS
 ERASED = "erased-"
 """Beginning of the ids that an erasure puts in the place of others, in any period."""
 
+# From the index alone: a start reads no events, whose pages may be damaged.
+_PERIOD = f"SELECT seq >> {BITS} FROM events {{after}} ORDER BY seq >> {BITS} LIMIT 1"
 NUMBERS = f"""
 WITH RECURSIVE periods(period) AS (
-    SELECT min(seq) >> {BITS} FROM events
+    SELECT ({_PERIOD.format(after="")})
     UNION ALL
-    SELECT (SELECT min(seq) >> {BITS} FROM events WHERE seq >= period + 1 << {BITS}) FROM periods
+    SELECT ({_PERIOD.format(after=f"WHERE seq >> {BITS} > period")}) FROM periods
     WHERE period IS NOT NULL
 )
 SELECT period FROM periods WHERE period IS NOT NULL

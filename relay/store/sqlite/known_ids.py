@@ -28,7 +28,8 @@ _DROP_EARLY = "DELETE FROM id_filters WHERE block > ?1 OR (block = ?1 AND period
 _DROP = f"""
 DELETE FROM id_filters WHERE NOT EXISTS (
     SELECT 1 FROM events
-    WHERE seq >= block << {id_periods.BLOCK_BITS} AND seq < block + 1 << {id_periods.BLOCK_BITS}
+    WHERE seq >> {id_periods.BITS} >= block << {id_filter.BLOCK_BITS}
+        AND seq >> {id_periods.BITS} < block + 1 << {id_filter.BLOCK_BITS}
 )
 """
 
