@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.store.places import Place, PooledPlace, PostgresPlace, SqlitePlace
+from tests.store.places import Place, PooledPlace, PostgresPlace, ReusedPlace, SqlitePlace
 
 
 @pytest.fixture
@@ -21,12 +21,19 @@ def postgres_place() -> Iterator[PostgresPlace]:
 
 
 @pytest.fixture
+def reused_place() -> Iterator[ReusedPlace]:
+    place = ReusedPlace()
+    yield place
+    place.drop()
+
+
+@pytest.fixture
 def other_place(place: Place, tmp_path: Path) -> Iterator[Place]:
     """Return another place, on the same engine."""
     if isinstance(place, SqlitePlace):
         yield SqlitePlace(tmp_path / "other")
         return
-    other = PostgresPlace()
+    other = ReusedPlace()
     yield other
     other.drop()
 
@@ -38,8 +45,13 @@ def pooled_place() -> Iterator[PooledPlace]:
     place.drop()
 
 
+def of_engine(request: pytest.FixtureRequest, engine: str) -> Place:
+    name = "reused" if engine == "postgres" else engine
+    found: Place = request.getfixturevalue(f"{name}_place")
+    return found
+
+
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.servers)])
 def place(request: pytest.FixtureRequest) -> Place:
     """Return a place on each engine in turn."""
-    found: Place = request.getfixturevalue(f"{request.param}_place")
-    return found
+    return of_engine(request, request.param)

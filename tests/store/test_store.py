@@ -10,6 +10,7 @@ from relay.store import Store
 from tests.conftest import NOW_MS, ManualClock
 from tests.store import conformance, ordering
 from tests.store.conformance import FAILS, OTHER, TAKES, Shelf, accept, event, lease, settlement
+from tests.store.conftest import of_engine
 from tests.store.places import Place
 
 
@@ -22,8 +23,7 @@ from tests.store.places import Place
 )
 def place(request: pytest.FixtureRequest) -> Place:
     """Return a place on each engine, and one behind PgBouncer, in turn."""
-    found: Place = request.getfixturevalue(f"{request.param}_place")
-    return found
+    return of_engine(request, request.param)
 
 
 @pytest.fixture
