@@ -6,7 +6,7 @@ Where RELAY_REQUIRE_SERVERS is set, a test that is skipped fails, unless the ski
 import gc
 import os
 import signal
-from collections.abc import AsyncIterator, Generator
+from collections.abc import AsyncIterator, Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from relay.core.event import LEAD_CAPTURED, Event
 from tests import scratch, selection, service
 from tests.service import Relay
 from tests.sinks.far_end import FarEnd
+from tests.store import migrated as migrated_stores
 
 NOW_MS = 1_772_443_800_000
 
@@ -94,6 +95,12 @@ def pytest_runtest_protocol(
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
     return "asyncio"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def migrated() -> Iterator[None]:
+    with migrated_stores.copied():
+        yield
 
 
 @pytest.fixture
