@@ -6,6 +6,7 @@ Where RELAY_REQUIRE_SERVERS is set, a test that is skipped fails, unless the ski
 import gc
 import os
 import signal
+import sys
 from collections.abc import AsyncIterator, Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,6 +49,9 @@ os.environ.pop("COLUMNS", None)
 # Hundreds of programs are started, and each would compile the relay anew.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
+# httpcore searches all folders for it at each request, in vain.
+sys.modules.setdefault("sniffio", None)  # type: ignore[arg-type]
+
 # A busy machine is no fault of the code.
 hypothesis.settings.register_profile(
     "relay", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
@@ -56,7 +60,7 @@ hypothesis.settings.load_profile("relay")
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    return selection.workers(with_servers=config.option.markexpr != "not servers")
+    return selection.workers()
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> selection.Scheduler:

@@ -68,9 +68,9 @@ def scope(nodeid: str) -> str:
     return nodeid if _APART.match(nodeid) else nodeid.partition("::")[0]
 
 
-def workers(*, with_servers: bool) -> int:
-    """Count two per core if there are tests of servers, because these wait much of their time."""
-    return (2 if with_servers else 1) * len(os.sched_getaffinity(0))
+def workers() -> int:
+    """Count two per core, because many tests wait for a server or for a time to pass."""
+    return 2 * len(os.sched_getaffinity(0))
 
 
 def prepare(items: list[pytest.Item]) -> None:

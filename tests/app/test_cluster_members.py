@@ -3,6 +3,7 @@
 import asyncio
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner
 
 from relay.cli import main
@@ -12,6 +13,8 @@ from tests.guarantees.process import until
 from tests.operator import TOKEN
 from tests.sinks.far_end import FarEnd
 from tests.store.places import PostgresPlace
+
+pytestmark = pytest.mark.servers
 
 
 async def test_each_member_lists_all_in_the_api_the_command_and_the_page(

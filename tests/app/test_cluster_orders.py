@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import orjson
+import pytest
 
 from tests.app.cluster import SALES, Member, cluster, settings
 from tests.caller import SECRET, post, signed
@@ -12,6 +13,8 @@ from tests.guarantees.process import until
 from tests.service import OTHER_SECRET
 from tests.sinks.far_end import FarEnd, Reply
 from tests.store.places import PostgresPlace
+
+pytestmark = pytest.mark.servers
 
 SOON_S = 5.0
 """Far below any retry or poll that would bring it about without the order."""

@@ -72,6 +72,7 @@ def test_an_unknown_command_is_a_usage_error() -> None:
     assert "No such command 'serv'" in result.stderr
 
 
+@pytest.mark.servers
 @pytest.mark.parametrize("arguments", [["--help"], ["send", "--help"]])
 def test_small_commands_do_not_load_the_service(arguments: list[str]) -> None:
     script = (
@@ -156,6 +157,7 @@ def test_a_broken_pipe_in_a_task_group_is_quiet() -> None:
     assert result.stderr == ""
 
 
+@pytest.mark.servers
 def test_ctrl_c_ends_with_130_and_no_traceback() -> None:
     command = [sys.executable, "-m", "relay", "send", "webhook.test", "--retry"]
     command += ["--secret", "a-secret-of-sixteen", "--url", "http://127.0.0.1:1/"]

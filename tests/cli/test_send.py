@@ -221,6 +221,7 @@ async def test_the_secret_is_never_shown(
     assert SECRET not in result.output
 
 
+@pytest.mark.servers
 async def test_ctrl_c_prints_the_summary_so_far(relay: FarEnd) -> None:
     command = [sys.executable, "-m", "relay", "send", "all", "--count", "1000", "--rate", "20/s"]
     command += ["--secret", SECRET, "--url", relay.url("/webhooks")]
@@ -235,6 +236,7 @@ async def test_ctrl_c_prints_the_summary_so_far(relay: FarEnd) -> None:
     assert b"Traceback" not in err
 
 
+@pytest.mark.servers
 async def test_a_terminal_shows_progress_on_one_line(relay: FarEnd) -> None:
     master, slave = pty.openpty()
     command = [sys.executable, "-m", "relay", "send", "all", "--count", "20", "--rate", "100"]

@@ -25,6 +25,8 @@ from relay.store.sqlite.store import open_store
 from tests.conftest import ManualClock
 from tests.store.places import PostgresPlace
 
+pytestmark = pytest.mark.servers
+
 EVENTS = 20
 MANY = 60_000
 """More than are copied before a kill that comes after the first ones."""

@@ -231,6 +231,7 @@ async def crowded(tmp_path: Path) -> AsyncIterator[Relay]:
             yield relay
 
 
+@pytest.mark.servers
 @pytest.mark.parametrize("anyio_backend", [("asyncio", {})])
 async def test_idle_connections_beyond_all_files_silence_neither_listener(crowded: Relay) -> None:
     answer = await crowded.ask("/healthz")

@@ -4,9 +4,11 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from tests.core.cluster.simulation import violations
 
-SEEDS = 2_000
+FEW, MANY = range(200), range(200, 2_000)
 
 
 def simulate(*arguments: str, hash_seed: str = "0") -> str:
@@ -20,10 +22,13 @@ def simulate(*arguments: str, hash_seed: str = "0") -> str:
     ).stdout
 
 
-def test_the_invariants_hold() -> None:
-    assert violations(range(SEEDS)) == []
+# The many take longer than a server does to start.
+@pytest.mark.parametrize("seeds", [FEW, pytest.param(MANY, marks=pytest.mark.servers)])
+def test_the_invariants_hold(seeds: range) -> None:
+    assert violations(seeds) == []
 
 
+@pytest.mark.servers
 def test_a_seed_reproduces_its_run_in_another_process() -> None:
     for seed in ("3", "20"):
         first, again = (simulate("--trace", seed, hash_seed=hash_seed) for hash_seed in ("1", "2"))
@@ -31,5 +36,6 @@ def test_a_seed_reproduces_its_run_in_another_process() -> None:
         assert again == first
 
 
+@pytest.mark.servers
 def test_the_script_counts_seeds_and_violations() -> None:
     assert simulate("5").startswith("5 seeds, 0 violations")

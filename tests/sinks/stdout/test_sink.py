@@ -235,6 +235,7 @@ async def test_a_file_takes_events_too(lead: Event, tmp_path: Path) -> None:
     assert json.loads((tmp_path / "out").read_bytes())["id"] == "evt_lead"
 
 
+@pytest.mark.servers
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 def test_the_process_ends_though_its_reader_never_reads(loop: str) -> None:
     source = f"""

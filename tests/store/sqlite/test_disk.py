@@ -104,6 +104,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.servers
 async def test_a_killed_process_leaves_everything_due_and_no_lock(
     path: Path, clock: ManualClock
 ) -> None:
