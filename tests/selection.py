@@ -49,6 +49,7 @@ _FIRST = [
     *("image", "week", "browser", "amqp", "day", "guarantees", "deploy", "brokers", "sqs"),
     "tests/sinks/kafka/test_apache_kafka.py",
     *("tests/admin/test_api_document.py", "tests/sandbox/test_api.py"),
+    *("tests/core/cluster/test_simulation.py", "tests/delivery/test_poison.py"),
 ]
 """Groups, folders and files that take longest start first, so that none is left at the end."""
 
