@@ -11,6 +11,7 @@ from relay.core.config_values import Size
 from relay.core.delivery import Delivery
 from relay.core.event import Outcome
 from relay.core.routing import Verdict
+from relay.store.sqlite import id_periods
 from relay.store.sqlite.handover import hand_over
 from relay.store.sqlite.settings import SqliteSettings
 from relay.store.sqlite.store import SqliteStore, open_store
@@ -92,10 +93,12 @@ async def test_dead_letters_and_ordered_deliveries_are_not_offered(
     await store.close()
 
 
+@pytest.mark.parametrize("last", [0, id_periods.SIZE - 3])
 async def test_deliveries_of_one_transaction_are_offered_with_their_own_numbers(
-    settings: SqliteSettings, clock: ManualClock
+    settings: SqliteSettings, clock: ManualClock, last: int
 ) -> None:
     store = await open_store(settings, clock=clock)
+    store.reconstructions._acceptance._last = last
     offers = Offers(store)
     names = ["a", "b", "a", "c"]
     accepts = [store.accept(event(name), [TAKES], offers.stored, offers) for name in names]
