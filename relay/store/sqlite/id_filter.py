@@ -104,9 +104,9 @@ class IdFilters:
     """The bits in the row of the periods that have a filter."""
 
     @classmethod
-    def empty(cls, ids: int) -> Self:
-        """Return no filters, for this many ids in a period."""
-        return cls(_Rows(column_bytes(ids), _SPARE_BLOCKS), {})
+    def empty(cls, ids: int, blocks: int = 0) -> Self:
+        """Return no filters, for this many ids in a period, with room for some blocks."""
+        return cls(_Rows(column_bytes(ids), blocks + _SPARE_BLOCKS), {})
 
     def with_block(self, block: int, periods: int, column: bytes) -> "IdFilters":
         """Return these filters and those of some periods of a block, by their bits.
@@ -121,7 +121,8 @@ class IdFilters:
         if self._active >> 8 * slot & 0xFF & ~periods:
             raise ValueError(f"the filters of block {block} lack a period")
         if slot == rows.width:
-            rows = rows.widened(rows.width + _SPARE_BLOCKS)
+            # In proportion, because it copies all columns.
+            rows = rows.widened(rows.width + max(_SPARE_BLOCKS, rows.width // 4))
         rows.put(slot, column)
         return IdFilters(rows, slots, self._active | periods << 8 * slot)
 

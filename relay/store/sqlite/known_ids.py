@@ -54,7 +54,8 @@ class KnownIds:
         self.key = key
         self._current = current
         self._bare = tuple(full)
-        self.filters = IdFilters.empty(id_periods.SIZE)
+        blocks = set(map(id_filter.block_of, self._bare))
+        self.filters = IdFilters.empty(id_periods.SIZE, len(blocks))
 
     @classmethod
     def of_store(cls, db: sqlite3.Connection, current: int) -> Self:
