@@ -256,10 +256,15 @@ class Dispatcher:
         if not self._backpressure.is_high():
             return room
         room = min(room, self._credit.balance)
-        if room or not self._backpressure.credit.has_stalled(self._credit):
+        if room or not self._sends_alone():
             return room
         unsettled = self._settlement_writer.unsettled
         return self._concurrency.room(unsettled=unsettled, alone=True)
+
+    def _sends_alone(self) -> bool:
+        """Whether one send runs at a time: requests wait, and none earns credit."""
+        backpressure = self._backpressure
+        return backpressure.is_high() and backpressure.credit.has_stalled(self._credit)
 
     def _room_at_leisure(self) -> int:
         """Return the room without backpressure."""
@@ -324,7 +329,8 @@ class Dispatcher:
             random=self._random,
         )
         self._update_breaker(finished, ticket, now_s=now_s)
-        self._settlement_writer.add(group, finished)
+        # A send that starts alone waits for the outcome of the one before.
+        self._settlement_writer.add(group, finished, at_once=self._sends_alone())
 
     async def _try(self, events: list[Event]) -> list[AttemptResult]:
         if self._enrichment is None:

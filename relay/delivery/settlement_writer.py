@@ -54,11 +54,17 @@ class SettlementWriter:
         self.unsettled = 0
         """Number of results that are not on disk yet."""
 
-    def add(self, group: asyncio.TaskGroup, batch: Sequence[FinishedAttempt]) -> None:
+    def add(
+        self,
+        group: asyncio.TaskGroup,
+        batch: Sequence[FinishedAttempt],
+        *,
+        at_once: bool = False,
+    ) -> None:
         """Queue results; a broken store raises StoreBroken in the group."""
         self.unsettled += len(batch)
         self._queue += batch
-        if len(self._queue) >= self._gathered_max or not all(map(_may_wait, batch)):
+        if at_once or len(self._queue) >= self._gathered_max or not all(map(_may_wait, batch)):
             self._is_due.set()
         if self._writing is None:
             self._writing = group.create_task(self._write_all())
