@@ -59,11 +59,17 @@ class KnownIds:
 
     @classmethod
     def of_store(cls, db: sqlite3.Connection, current: int) -> Self:
-        """Find the periods before the current one; drop filters that none of them can have."""
+        """Read the filters of the periods before the current one; drop those of others."""
         block, bit = id_filter.block_of(current), id_filter.bit_of(current)
         db.execute(_DROP_EARLY, (block, bit))
         full = [period for period in id_periods.numbers(db) if period < current]
-        return cls(keys.key(db, KEY), current, full)
+        known = cls(keys.key(db, KEY), current, full)
+        # Before the first event: with a cold disk, a look into each period would take it seconds.
+        for each in sorted(set(map(id_filter.block_of, full))):
+            found = stored(db, each)
+            if found is not None and found.is_sound(known.key, each):
+                known.use(known.filters.with_block(each, found.periods, found.column))
+        return known
 
     @property
     def bare(self) -> Sequence[int]:
