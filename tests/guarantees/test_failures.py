@@ -24,6 +24,8 @@ PROOFS = {
     "test_a_body_that_stalls_is_given_up",
     "A request that is not HTTP": "tests/receiver/test_hostile_http.py::"
     "test_a_head_without_end_is_given_up_before_it_costs",
+    "More events come than the relay": "tests/delivery/test_backpressure.py::"
+    "test_credit_starts_sends_beside_those_in_flight",
     # At a sink
     "A destination is down": "tests/delivery/test_dispatcher.py::"
     "test_a_sink_that_keeps_failing_is_probed_and_the_others_keep_their_attempts",

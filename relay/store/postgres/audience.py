@@ -58,10 +58,11 @@ class PostgresAudience(Part):
         # While events come in faster than they are counted, the days can wait.
         if (is_uncounted and await self.count()) or (is_superseded and await self._uncount()):
             return True
-        if tuple(rows) == self._without_rollup:
+        is_as_read = not (is_uncounted or is_superseded)
+        if is_as_read and tuple(rows) == self._without_rollup:
             return False
         is_rolled_up = await self._roll_up()
-        self._without_rollup = None if is_rolled_up else tuple(rows)
+        self._without_rollup = tuple(rows) if is_as_read and not is_rolled_up else None
         return is_rolled_up
 
     async def count(self) -> bool:

@@ -14,7 +14,7 @@ from tests.core.cluster.tables import EventId, Settle
 if TYPE_CHECKING:
     from tests.core.cluster.world import World
 
-IDLE_STATEMENTS_PER_S = 3.0
+IDLE_STATEMENTS_PER_S = 3.5
 """Of the planner; a whole relay may ask for fewer than five."""
 
 _SETTLED_IN_S = 4.0
