@@ -65,9 +65,9 @@ def prove(cluster: Cluster) -> str:
     dead = {place for place, status in books.deliveries.items() if status == "dead"}
     _nothing_is_lost(cluster, books, taken, dead)
     _nothing_is_invented(cluster)
-    _order_is_kept(cluster)
-    unrecorded = _duplicates_were_in_flight(cluster, books, taken)
     strays = strangers(cluster, books)
+    _order_is_kept(cluster, [arrival for _, arrival in strays])
+    unrecorded = _duplicates_were_in_flight(cluster, books, taken)
     limit = len(cluster.faults) * len(TAKES) * CONCURRENCY
     assert len(strays) <= limit, f"{len(strays)} requests of relays that did not own the sink"
     return _summary(cluster, taken, dead=len(dead), unrecorded=unrecorded, strays=len(strays))
@@ -95,12 +95,16 @@ def _nothing_is_invented(cluster: Cluster) -> None:
             assert arrival.kind in TAKES[far_end.name]
 
 
-def _order_is_kept(cluster: Cluster) -> None:
-    """What came again at once is one; numbers follow the order of acceptance."""
+def _order_is_kept(cluster: Cluster, strays: list[Arrival]) -> None:
+    """What came again at once is one; numbers follow the order of acceptance.
+
+    What a relay had begun when it was stopped may come late, and is left out.
+    """
     came: defaultdict[str, list[Arrival]] = defaultdict(list)
     (far_end,) = (each for each in cluster.far_ends if each.name == ORDERED)
     for arrival in far_end.arrivals:
-        came[cluster.load.posted[arrival.key].video].append(arrival)
+        if arrival not in strays:
+            came[cluster.load.posted[arrival.key].video].append(arrival)
     for video, arrivals in came.items():
         once = [event_id for event_id, _ in groupby(arrival.key[1] for arrival in arrivals)]
         seen = [(each.key[1], each.member, each.at_s, each.status) for each in arrivals]
