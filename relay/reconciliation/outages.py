@@ -10,7 +10,7 @@ from relay.store import Store
 from relay.store.absences import Absence
 
 RETRY_MS = 300_000
-"""Wait before a source is tried again by itself after a failure."""
+"""Wait before the next automatic run for a source after a failed one."""
 
 FOLLOW_UP_MS = 24 * 3_600_000
 """For this long after an absence, what a run had to leave is asked for again by itself."""
@@ -77,7 +77,7 @@ class Outages:
         return None
 
     def failed(self, source: str) -> None:
-        """Put off what is due of a source."""
+        """Postpone the next automatic run for a source."""
         self._not_before_ms[source] = self._clock.now_ms() + RETRY_MS
 
     async def oldest_ms(self, source: str) -> int:

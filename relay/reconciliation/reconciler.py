@@ -1,4 +1,4 @@
-"""Reconciliations: started by an operator or by themselves, one after another."""
+"""Reconciliation runs: started by an operator or automatically, one at a time."""
 
 import asyncio
 from collections import deque
@@ -23,7 +23,7 @@ from relay.store.reconstructions import Given, Place, RunState
 from relay.store.reconstructions import Run as Record
 
 POLL_INTERVAL_S = 10.0
-"""How often it looks whether a source is to be reconciled by itself."""
+"""Interval of checks for sources that are due for an automatic run."""
 
 
 @dataclass(frozen=True, slots=True)

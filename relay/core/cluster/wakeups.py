@@ -12,7 +12,7 @@ from relay.core.cluster.timing import (
 
 
 class PollSchedule:
-    """Interval of a member's polls: short while deliveries come that nobody has announced."""
+    """Schedule of a member's polls: frequent while unannounced deliveries arrive."""
 
     def __init__(self) -> None:
         self._interval_s = POLL_MAX_S
