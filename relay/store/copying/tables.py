@@ -60,8 +60,11 @@ LEFT_OUT = {
 }
 """Every other table of either engine, with the reason."""
 
-COLUMNS_LEFT_OUT = {("reconciliations", "member"): "of the relays that run"}
-"""Columns that only the target has, with the reason why they are empty."""
+COLUMNS_LEFT_OUT = {
+    ("deliveries", "leased"): "of the relays that run",
+    ("reconciliations", "member"): "of the relays that run",
+}
+"""Columns that only the target has, with the reason why they keep their default."""
 
 STATE_LEFT_OUT = frozenset({"clean", "probed", "copying"})
 """Rows of `state` that say something of the engine, not of the events."""

@@ -6,7 +6,7 @@ a relay walks over all due deliveries once.
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -152,10 +152,6 @@ class Leases:
 
     def is_held(self, sink: str, seq: int) -> bool:
         return sink in self._sinks and seq in self._sinks[sink].held
-
-    def sinks_of(self, seq: int) -> Iterator[str]:
-        """Return the sinks that an event may be on its way to."""
-        return (sink for sink, each in list(self._sinks.items()) if seq in each.held)
 
     def clear(self, sink: str) -> None:
         """Forget a sink whose dispatcher has ended."""

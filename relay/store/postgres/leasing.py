@@ -1,12 +1,13 @@
 """Leases of due deliveries, and the outcomes that end them."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from functools import partial
 
 from relay.core.clock import Clock
 from relay.core.delivery import STATUS_AFTER, Delivery, Settlement, Status
 from relay.store import Lease, Tier
-from relay.store.postgres import due
+from relay.store.postgres import due, reconstruct
 from relay.store.postgres import lease as queries
 from relay.store.postgres import settle as settling
 from relay.store.postgres.driver import Database
@@ -35,6 +36,7 @@ class Leasing(Part):
         taken: list[Due] = []
         try:
             next_ms = await self._lease_all(taken, leases, sink, now_ms, limits)
+            taken = await self._not_withdrawn(taken, leases)
         except BaseException as error:
             # One of several reads has failed, and nobody is told of what the others took.
             for each in taken:
@@ -69,6 +71,20 @@ class Leasing(Part):
             ask = self._question(leases, sink, now_ms)
             taken += await self._lease_next(leases, ask, wanted, times)
         return min(times, default=None)
+
+    async def _not_withdrawn(self, taken: list[Due], leases: SinkLeases) -> list[Due]:
+        """Note the leases of reconstructions, which other relays ask for when originals arrive."""
+        made = [each.delivery for each in taken if each.delivery.event.reconstructed]
+        if not made:
+            return taken
+        noted = await asyncio.gather(
+            *(self._writer.submit(reconstruct.lease, each) for each in made)
+        )
+        withdrawn = {each.seq for each, is_leased in zip(made, noted, strict=True) if not is_leased}
+        for each in made:
+            if each.seq in withdrawn:
+                leases.settled(each, None)
+        return [each for each in taken if each.delivery.seq not in withdrawn]
 
     async def _lease_firsts(
         self, leases: SinkLeases, sink: str, now_ms: int, left: dict[Tier, int], times: list[int]

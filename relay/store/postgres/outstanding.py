@@ -13,8 +13,8 @@ from relay.store.rows import RECONSTRUCTED
 REFRESH_S = 1.0
 """Age at which the list is read on, because other members make reconstructions too.
 
-They also say so, a few milliseconds after the commit, unless a pooler is in between. Until the list
-is read, an original is accepted as any other event; the count of the audience finds the two.
+They also say so, a few milliseconds after the commit; behind a pooler, each survey has it read.
+Until then an original is accepted as any other event; the count of the audience finds the two.
 """
 
 # They are committed in the order of their numbers.

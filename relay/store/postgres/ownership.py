@@ -156,6 +156,8 @@ class PostgresOwnership:
         while True:
             await self._surveyed.wait()
             self._surveyed.clear()
+            if not self._poller.is_listening:
+                self._on_reconstructions()
             now = self._orders
             if now is None or now == heeded:
                 continue

@@ -4,17 +4,17 @@ Any member may receive an original. Nearly always it knows of the reconstruction
 the count of the audience finds the two, and does the same afterwards.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from relay.core import reconstruction
-from relay.core.delivery import Status
+from relay.core.delivery import Delivery
 from relay.core.event import Event, Outcome
 from relay.core.routing import Verdict
 from relay.store.audience.tables import Uncounted
 from relay.store.postgres import acceptance_lock
 from relay.store.postgres.accept import Acceptance, Arrival
-from relay.store.postgres.driver import Database
+from relay.store.postgres.driver import Database, Query, Steps
 from relay.store.postgres.text import storable
 from relay.store.reconstructions import SENT_RECONSTRUCTED, Given
 from relay.store.rows import RECONSTRUCTED, SUPERSEDED, digest, document_of
@@ -64,7 +64,26 @@ SELECT seq FROM relay.events
 WHERE source = %s AND id = ANY(%b::text[]) AND reconstructed = {RECONSTRUCTED}
 ORDER BY seq LIMIT 1 FOR UPDATE
 """
-_DELIVERIES = "SELECT sink, status FROM relay.deliveries WHERE event = %s ORDER BY sink FOR UPDATE"
+_DELIVERIES = """
+SELECT sink, status = 'delivered' OR status = 'pending' AND leased
+FROM relay.deliveries WHERE event = %s ORDER BY sink FOR UPDATE
+"""
+# Waits for an original that withdraws the delivery. Rows are found and ordered as in a settlement.
+_LEASE = """
+WITH wanted AS MATERIALIZED (
+    SELECT * FROM unnest(%(event)b::bigint[], %(sink)b::text[])
+        WITH ORDINALITY AS w (event, sink, n) ORDER BY event, sink COLLATE "C"
+),
+found AS MATERIALIZED (
+    SELECT w.n, x.place, 1 AS is_found FROM wanted AS w, LATERAL (
+        SELECT ctid AS place FROM relay.deliveries
+        WHERE event = w.event AND sink = w.sink COLLATE "C" OFFSET 0
+    ) AS x
+)
+UPDATE relay.deliveries AS d SET leased = true FROM found AS f
+WHERE d.ctid = f.place AND f.is_found = 1 AND d.status = 'pending'
+RETURNING f.n
+"""
 _ORIGINAL = "SELECT seq FROM relay.events WHERE source = %s AND id = %s"
 _SPARE = """
 INSERT INTO relay.deliveries (event, sink, status, due_at, settled_at, reason)
@@ -139,25 +158,34 @@ def arrived(db: Database, source: str, *, after: int, upto: int) -> Iterator[str
             after = seq
 
 
-def supersede(
-    db: Database,
-    arrival: Arrival,
-    known: str,
-    *,
-    acceptance: Acceptance,
-    in_flight: Callable[[int], Iterable[str]],
-) -> Superseded:
+def lease(deliveries: Sequence[Delivery]) -> Steps[list[bool]]:
+    """Note that reconstructions may be on their way from now on, to the end of their attempts.
+
+    False for one that was withdrawn meanwhile, which must not be sent.
+    """
+    leased: set[Delivery] = set()
+    # The second time for those that another transaction changed at the same time.
+    for _ in range(2):
+        left = [each for each in deliveries if each not in leased]
+        if left:
+            values = {"event": [each.seq for each in left], "sink": [each.sink for each in left]}
+            rows = yield Query(_LEASE, values)
+            leased |= {left[n - 1] for (n,) in rows}
+    return [each in leased for each in deliveries]
+
+
+def supersede(db: Database, arrival: Arrival, known: str, *, acceptance: Acceptance) -> Superseded:
     """Insert an original, and withdraw its reconstruction from sinks that were not sent it.
 
-    `known` is the reconstruction's id. `in_flight` returns the sinks that may be taking it now, by
-    its number: they keep it and do not get the original.
+    `known` is the reconstruction's id. Sinks that it may be on its way to keep it, and do not get
+    the original.
     """
     event, verdicts, total = arrival
     row = db.execute(_FIND, (event.source, [known])).fetchone()
     if row is None:
         return Superseded(db.perform(acceptance([arrival]))[0], verdicts)
     (seq,) = row
-    sent = _sent(db, seq, in_flight(seq))
+    sent = _sent(db, seq)
     wanted = [verdict for verdict in verdicts if verdict.sink not in sent]
     (outcome,) = db.perform(acceptance([(event, wanted, total)]))
     if outcome != "accepted":
@@ -178,19 +206,14 @@ def supersede_counted(db: Database, events: Sequence[Uncounted]) -> None:
         row = db.execute(_FIND, (event.source, list(ids))).fetchone() if ids else None
         if row is not None:
             (seq,) = row
-            sent = _sent(db, seq, ())
+            sent = _sent(db, seq)
             spared = [sink for (sink,) in db.execute(_SINKS, (event.seq,)) if sink in sent]
             _withdraw(db, seq, sent, event.seq, spared, now_ms=event.received_ms)
 
 
-def _sent(db: Database, seq: int, in_flight: Iterable[str]) -> set[str]:
-    """Lock the deliveries of a reconstruction; return the sinks that were sent it."""
-    taking = set(in_flight)
-    return {
-        sink
-        for sink, status in db.execute(_DELIVERIES, (seq,)).fetchall()
-        if Status(status) is Status.DELIVERED or sink in taking
-    }
+def _sent(db: Database, seq: int) -> set[str]:
+    """Lock the deliveries of a reconstruction; return the sinks that were or are being sent it."""
+    return {sink for sink, is_sent in db.execute(_DELIVERIES, (seq,)).fetchall() if is_sent}
 
 
 def _withdraw(

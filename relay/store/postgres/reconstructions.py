@@ -163,17 +163,10 @@ class PostgresReconstructions(Part):
         """Accept the original of a reconstruction, which is withdrawn where it was not sent.
 
         `stored` is called with the outcome and the deliveries that were made, once it is on disk.
-        What another member is sending now is not known: its sink may get both.
         """
 
         def write(db: Database) -> Superseded:
-            return reconstruct.supersede(
-                db,
-                arrival,
-                known,
-                acceptance=self._acceptance,
-                in_flight=self._shared.leases.sinks_of,
-            )
+            return reconstruct.supersede(db, arrival, known, acceptance=self._acceptance)
 
         def done(result: Superseded) -> None:
             self._outstanding.remove(arrival[0].source, known)

@@ -47,7 +47,7 @@ moved AS (
         first_attempt_at = coalesce(
             d.first_attempt_at, CASE WHEN o.counts > 0 THEN o.started_at END
         ),
-        turn = CASE WHEN o.after = 'pending' THEN d.turn END
+        turn = CASE WHEN o.after = 'pending' THEN d.turn END, leased = false
     FROM found AS o
     WHERE d.ctid = o.place AND o.is_found = 1
         AND d.status = 'pending' AND d.attempts - o.attempts = 0

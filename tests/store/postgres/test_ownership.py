@@ -23,7 +23,7 @@ from relay.store.postgres.fences import HISTORY
 from relay.store.postgres.leases import Leases
 from relay.store.postgres.ownership import PostgresOwnership, boottime_s
 from tests.postgres.server import PostgresServer
-from tests.store.places import PostgresPlace
+from tests.store.places import PostgresPlace, shared_pooler
 
 SINKS = ("archive", "crm", "queue", "sales")
 GRACE = Duration.parse("1s")
@@ -352,9 +352,10 @@ async def test_a_relay_announces_nothing_for_its_own_sinks(place: PostgresPlace)
 async def test_the_other_relays_are_told_of_reconstructions(place: PostgresPlace) -> None:
     async with cluster(place, "a", "b") as (first, second):
         await until(lambda: first.is_told and second.is_told, 5, "no connection that listens")
+        own, others = first.told_of_reconstructions, second.told_of_reconstructions
         first.ownership.reconstructed()
-        await until(lambda: second.told_of_reconstructions == 1, 5, "no word of them")
-        assert first.told_of_reconstructions == 0
+        await until(lambda: second.told_of_reconstructions == others + 1, 5, "no word of them")
+        assert first.told_of_reconstructions == own
 
 
 async def test_a_sink_is_free_once_no_member_has_taken_it_over_in_time(
@@ -397,3 +398,11 @@ async def test_an_event_that_is_committed_late_is_news(place: PostgresPlace) -> 
     place.rows(insert, 999, 999)
     assert await connection.run(members.news) != before
     await connection.close()
+
+
+async def test_a_relay_behind_a_pooler_reads_of_reconstructions_with_each_survey(
+    place: PostgresPlace,
+) -> None:
+    async with Relay("a", place, shared_pooler().dsn) as relay:
+        await until(lambda: relay.told_of_reconstructions >= 2, 5, "no second look")
+        assert not relay.is_told

@@ -8,6 +8,7 @@ import pytest
 
 from relay.core.delivery import Status
 from relay.core.errors import NotReconciled
+from relay.core.event import Event
 from relay.store import Store
 from relay.store.postgres import acceptance_lock
 from relay.store.postgres.outstanding import REFRESH_S
@@ -20,6 +21,7 @@ from tests.store.postgres.test_audience import WAITING, named, transaction
 from tests.store.test_reconstructions import deliveries, give, people, reconstructed, watched
 
 MADE = reconstructed(watched())
+WAITING_FOR_ROW = "SELECT 1 FROM pg_locks WHERE locktype = 'transactionid' AND NOT granted"
 
 
 @pytest.fixture
@@ -49,14 +51,66 @@ async def test_a_member_that_is_told_of_a_reconstruction_knows_its_original_at_o
     members: tuple[Store, Store],
 ) -> None:
     one, other = members
-    assert isinstance(other, PostgresStore)
     await accept(other, watched("earlier", milestone="50%"))
     assert await give(one, MADE) == "accepted"
-    outstanding = other._shared.outstanding
-    outstanding.refresh()
-    await until(lambda: outstanding.find(watched()) is not None, what="the reconstruction")
+    await knows(other, watched())
     await accept(other, watched())
     assert await deliveries(one, MADE.id) == {"sales": Status.DISCARDED}
+
+
+async def knows(member: Store, original: Event) -> None:
+    """Wait until a member knows the reconstruction of an original."""
+    assert isinstance(member, PostgresStore)
+    outstanding = member._shared.outstanding
+    outstanding.refresh()
+    await until(lambda: outstanding.find(original) is not None, what="the reconstruction")
+
+
+async def test_an_original_is_not_sent_where_another_member_is_sending_its_reconstruction(
+    members: tuple[Store, Store],
+) -> None:
+    one, other = members
+    await give(one, MADE)
+    (sending,) = (await lease(one)).deliveries
+    await knows(other, watched())
+    await accept(other, watched(), verdicts=(TAKES, OTHER))
+    assert await deliveries(one, "original") == {"crm": Status.PENDING, "sales": Status.DISCARDED}
+    await one.settle(settlement(sending))
+    assert await deliveries(one, MADE.id) == {"sales": Status.DELIVERED}
+
+
+async def test_an_original_is_sent_where_another_member_failed_to_send_its_reconstruction(
+    members: tuple[Store, Store],
+) -> None:
+    one, other = members
+    await give(one, MADE)
+    (sending,) = (await lease(one)).deliveries
+    await one.settle(settlement(sending, "retry"))
+    await knows(other, watched())
+    await accept(other, watched())
+    assert await deliveries(one, MADE.id) == {"sales": Status.DISCARDED}
+    assert [each.event.id for each in (await lease(one)).deliveries] == ["original"]
+
+
+async def test_a_reconstruction_that_is_withdrawn_during_its_lease_is_not_sent(
+    members: tuple[Store, Store], postgres_place: PostgresPlace
+) -> None:
+    one, _ = members
+    await give(one, MADE)
+    await accept(one, watched("earlier", milestone="50%"))
+    with transaction(postgres_place) as db:
+        db.execute(
+            named(
+                postgres_place,
+                "UPDATE relay.deliveries SET status = 'discarded'"
+                " WHERE event = (SELECT seq FROM relay.events WHERE id = %s)",
+            ),
+            (MADE.id,),
+        )
+        leasing = asyncio.create_task(lease(one))
+        await until(lambda: postgres_place.rows(WAITING_FOR_ROW) != [], what="the wait")
+    assert [each.event.id for each in (await leasing).deliveries] == ["earlier"]
+    assert not one.is_leased("sales", 1)
 
 
 async def test_a_member_that_does_not_know_yet_supersedes_it_with_the_count(

@@ -58,6 +58,7 @@ CREATE TABLE relay.deliveries (
     turn bigint,                           -- of its ordering key
     tries integer NOT NULL DEFAULT 0,
     tried_at bigint,
+    leased boolean NOT NULL DEFAULT false, -- a reconstruction that a relay may be sending
     PRIMARY KEY (event, sink)
 );
 -- Three ranges, so that a lease of one tier never walks over the entries of another.
