@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Collection
 from functools import cache, partial
-from importlib.metadata import version
 from typing import Any
 
 from starlette.applications import Starlette
@@ -13,6 +12,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from relay import __version__
 from relay.admin import openapi
 from relay.admin.api import OPERATIONS, backup, stream
 from relay.admin.auth import BearerAuth
@@ -110,7 +110,7 @@ def _versioned(app: ASGIApp, running: str) -> ASGIApp:
 @cache
 def _description() -> dict[str, Any]:
     streams = {stream.PATH: stream.DESCRIPTION, backup.PATH: backup.DESCRIPTION}
-    return openapi.document(OPERATIONS, streams, version=version("relay"))
+    return openapi.document(OPERATIONS, streams, version=__version__)
 
 
 async def _document(_: Request) -> Response:

@@ -10,6 +10,7 @@ import click
 from click.exceptions import NoSuchCommand
 from click.shell_completion import CompletionItem
 
+from relay import __version__
 from relay.cli import stdio
 from relay.cli.output import safe
 from relay.core.errors import (
@@ -175,7 +176,7 @@ def _exit_code(error: BaseException) -> int:
 
 
 @click.command("relay", cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="relay", prog_name="relay", message="%(prog)s %(version)s")
+@click.version_option(__version__, prog_name="relay", message="%(prog)s %(version)s")
 def main() -> None:
     """Receive the video service's webhooks and relay them, without losing an acknowledged event.
 

@@ -3,15 +3,15 @@
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
-from importlib.metadata import version
 from typing import Any, TypeVar
 
 import httpx
 import msgspec
 
+from relay import __version__
 from relay.core.errors import ApiError, Fault
 
-VERSION = version("relay")
+VERSION = __version__
 
 T = TypeVar("T")
 

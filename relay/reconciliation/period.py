@@ -1,6 +1,6 @@
 """The period that a reconciliation is about, and what may still be on its way."""
 
-from dataclasses import dataclass
+import msgspec
 
 from relay.core.delivery_rules import GIVE_UP_S
 
@@ -11,8 +11,7 @@ VIEW_MAX_MS = 24 * 3_600_000
 """A view whose end is not known is over after this time."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Period:
+class Period(msgspec.Struct, frozen=True, kw_only=True):
     """The time that is asked about; `horizon_ms` is its end, or the time before which all is sent.
 
     All that happened before the horizon has arrived or is lost.

@@ -4,7 +4,9 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from typing import NamedTuple
+
+import msgspec
 
 from relay.core.api_settings import ApiSettings
 from relay.core.authentication import SourceSettings
@@ -26,8 +28,7 @@ POLL_INTERVAL_S = 10.0
 """Interval of checks for sources that are due for an automatic run."""
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
+class Progress(NamedTuple):
     """What a run is doing."""
 
     doing: str = "waiting"
@@ -36,8 +37,7 @@ class Progress:
     """0 if it is not known."""
 
 
-@dataclass(slots=True, eq=False)
-class _Job:
+class _Job(msgspec.Struct, eq=False):
     record: Record
     settings: ApiSettings
     period: Period

@@ -1,8 +1,9 @@
 """Protocol and records of reconciliation: what the store knows, and what it was given back."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol
+
+import msgspec
 
 from relay.core.event import Event
 from relay.core.routing import Verdict
@@ -30,8 +31,7 @@ class Step(NamedTuple):
     """When the event was received, or what it says if it was reconstructed."""
 
 
-@dataclass(frozen=True, slots=True)
-class KnownVideo:
+class KnownVideo(NamedTuple):
     """A video that events of a source named."""
 
     id: str
@@ -49,8 +49,7 @@ class Place(NamedTuple):
     at_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class Run(msgspec.Struct, frozen=True, kw_only=True):
     """One reconciliation of one source; times are milliseconds since the epoch."""
 
     id: int

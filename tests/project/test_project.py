@@ -15,12 +15,12 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+import relay
 from relay import config
 
 ROOT = Path(__file__).parents[2]
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
-VERSION: str = PROJECT["project"]["version"]
 CORE: list[str] = PROJECT["project"]["dependencies"]
 EXTRAS: list[str] = [*chain(*PROJECT["project"]["optional-dependencies"].values())]
 SQLITE: list[str] = PROJECT["project"]["optional-dependencies"]["sqlite"]
@@ -181,7 +181,7 @@ def test_the_architecture_shows_the_rooms_in_the_rows_of_the_contract() -> None:
 def test_the_changelog_begins_with_unreleased_changes_and_this_version() -> None:
     headings = [line for line in lines("CHANGELOG.md") if line.startswith("## ")]
     assert headings[0] == "## [Unreleased]"
-    assert re.fullmatch(rf"## \[{re.escape(VERSION)}\] - \d{{4}}-\d\d-\d\d", headings[1])
+    assert re.fullmatch(rf"## \[{re.escape(relay.__version__)}\] - \d{{4}}-\d\d-\d\d", headings[1])
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_the_changelog_begins_with_unreleased_changes_and_this_version() -> None
     ],
 )
 def test_an_image_has_the_version_of_the_project(file: str, tag: str) -> None:
-    assert set(re.findall(tag, (ROOT / file).read_text())) == {VERSION}
+    assert set(re.findall(tag, (ROOT / file).read_text())) == {relay.__version__}
 
 
 @pytest.mark.parametrize(

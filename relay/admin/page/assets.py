@@ -2,7 +2,7 @@
 
 import hashlib
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -16,7 +16,7 @@ _KEPT = {"Cache-Control": "private, max-age=31536000, immutable"}
 def _all() -> dict[str, tuple[str, bytes]]:
     """Return type and content of each file, by its name with a digest."""
     named = {}
-    for file in (files(__package__) / "assets").iterdir():
+    for file in (Path(__file__).parent / "assets").iterdir():
         stem, _, kind = file.name.rpartition(".")
         content = file.read_bytes()
         digest = hashlib.sha256(content).hexdigest()[:12]

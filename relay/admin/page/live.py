@@ -8,12 +8,12 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
-from importlib.metadata import version
 from typing import Any, Literal, get_args
 
 import orjson
 from starlette.responses import Response, StreamingResponse
 
+from relay import __version__
 from relay.admin.operation import FRESH
 from relay.admin.services import AdminServices
 
@@ -126,7 +126,7 @@ async def changes(
     """
     monotonic = admin.clock.monotonic
     counts, sent_s = _counts(admin), monotonic()
-    hello = {"started_ms": admin.started_ms, "version": version("relay")}
+    hello = {"started_ms": admin.started_ms, "version": __version__}
     yield b"retry: %d\n" % RETRY_MS + _message({**hello, "topics": [], "counts": counts})
     while not stream.is_ended and not await admin.activity.closed_within(interval_s):
         previous, counts = counts, _counts(admin)

@@ -10,7 +10,6 @@ import ssl
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cache
-from importlib.metadata import version
 from typing import Self
 from urllib.parse import unquote
 
@@ -18,6 +17,7 @@ import aiohttp
 import httpx
 import yarl
 
+from relay import __version__
 from relay.core.errors import Misconfigured, SinkError, Temporary
 from relay.outbound import tls
 from relay.outbound.http.guard import GuardedConnector, UnexpectedResponseError, current_use
@@ -26,7 +26,7 @@ from relay.outbound.http.responses import Response
 # Its messages may hold URLs, and so secrets.
 logging.getLogger("aiohttp").setLevel(logging.CRITICAL + 1)
 
-USER_AGENT = f"relay/{version('relay')}"
+USER_AGENT = f"relay/{__version__}"
 
 EXCERPT_BYTES = 1024
 READ_BYTES = 64 * 1024

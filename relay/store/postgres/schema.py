@@ -1,7 +1,7 @@
 """Schema migrations: each file in `migrations/` runs once, in order, under a lock."""
 
 import hashlib
-from importlib.resources import files
+from pathlib import Path
 from typing import NamedTuple
 
 from relay.core.errors import StoreRefused, StoreTooNew
@@ -25,6 +25,7 @@ MARK = f"INSERT INTO relay.state VALUES ('{COPYING}', %s)"
 UNMARK = f"DELETE FROM relay.state WHERE name = '{COPYING}'"
 _MARKED = f"SELECT value FROM relay.state WHERE name = '{COPYING}'"
 _RECORD = "INSERT INTO relay.migrations VALUES (%s, %s, %s, %s)"
+_FOLDER = Path(__file__).parent / "migrations"
 
 
 class Step(NamedTuple):
@@ -37,8 +38,7 @@ class Step(NamedTuple):
 
 def steps() -> tuple[Step, ...]:
     """Return the migrations, ordered by number."""
-    folder = files(__package__) / "migrations"
-    ordered = sorted((file for file in folder.iterdir() if file.name.endswith(".sql")), key=str)
+    ordered = sorted(_FOLDER.glob("*.sql"))
     return tuple(
         Step(int(file.name[:4]), file.name, file.read_text(encoding="utf-8")) for file in ordered
     )

@@ -4,7 +4,7 @@ import hashlib
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib.resources import files
+from pathlib import Path
 from typing import NamedTuple
 
 from relay.core.errors import StoreBroken, StoreFull, StoreTooNew
@@ -27,6 +27,9 @@ _ROOM = 3
 """Room for that, in sizes of the store: the copy, and in the log the copy and the overwritten
 original."""
 
+# Not by `importlib.resources`, which loads zipfile and a quarter of a MiB with it.
+_FOLDER = Path(__file__).parent / "migrations"
+
 
 class Step(NamedTuple):
     """One migration: `0001_what_it_does.sql`."""
@@ -38,8 +41,7 @@ class Step(NamedTuple):
 
 def steps() -> tuple[Step, ...]:
     """Return the migrations, ordered by number."""
-    folder = files(__package__) / "migrations"
-    ordered = sorted((file for file in folder.iterdir() if file.name.endswith(".sql")), key=str)
+    ordered = sorted(_FOLDER.glob("*.sql"))
     return tuple(
         Step(int(file.name[:4]), file.name, file.read_text(encoding="utf-8")) for file in ordered
     )

@@ -6,9 +6,9 @@ Values are kept in memory, so a scrape touches neither store nor sinks.
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 from typing import NamedTuple, get_args
 
+from relay import __version__
 from relay.core.delivery import Result
 from relay.core.errors import BodyFault, RejectReason
 from relay.core.event import KINDS, LEAD_CAPTURED, MILESTONES, WEBHOOK_TEST, Outcome
@@ -100,7 +100,7 @@ class Metrics:
         self._define_for_cluster()
         self._define_for_sources()
         self._define_for_sinks()
-        self.build = Build(version("relay"), revision, platform.python_version())
+        self.build = Build(__version__, revision, platform.python_version())
         self._build_info[self.build] = 1
         self.reloaded(successful=True)
         self._requests.create(source=UNKNOWN)

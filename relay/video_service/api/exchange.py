@@ -8,12 +8,12 @@ import json
 import logging
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
-from importlib.metadata import version
 from typing import Any, NamedTuple
 
 import httpx
 import orjson
 
+from relay import __version__
 from relay.core.api_settings import ApiSettings
 from relay.core.clock import SystemClock
 from relay.outbound import tls
@@ -88,7 +88,7 @@ class Exchange:
                 "Accept": "application/json",
                 # Compressed content has no known size.
                 "Accept-Encoding": "identity",
-                "User-Agent": f"relay/{version('relay')}",
+                "User-Agent": f"relay/{__version__}",
             },
             timeout=httpx.Timeout(timeout_s, connect=CONNECT_S, pool=None),
             limits=httpx.Limits(max_connections=CONNECTIONS, keepalive_expiry=IDLE_S),
