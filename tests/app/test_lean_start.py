@@ -41,7 +41,7 @@ NAMES_OF_FIELDS = {
 }
 """Of the sender's API, a config is checked against the names of its fields."""
 
-SELDOM_USED = {"difflib", "statistics", "zoneinfo"}
+SELDOM_USED = {"difflib", "statistics", "zipfile", "zoneinfo"}
 """Modules of the standard library that most relays never need."""
 
 HTTP_SINK = '[[sink]]\nname = "crm"\ntype = "http"\nurl = "http://127.0.0.1:9/hook"\n'
