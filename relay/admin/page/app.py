@@ -176,6 +176,8 @@ class Page:
                 done = await action.perform(visit, path, convert(fields, of_form, strict=False))
             except (HTTPException, ConfigError, StoreError) as error:
                 done = Done(notice=Notice(text=_told(problem_of(error)), tone="bad"))
+            if not action.is_reading:
+                self._slow.forget()
             to = done.to or _back(visit, request)
             return RedirectResponse(self._frame.with_notice(to, done.notice), 303)
 

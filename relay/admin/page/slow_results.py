@@ -46,11 +46,16 @@ class SlowResults:
         if task is None:
             if sum(type(each) is type(key) for each in self._running) >= RUNNING_MAX:
                 raise HTTPException(429, "Too many slow reads run at once. Try again in a moment.")
-            task = self._running[key] = asyncio.create_task(self._read(key, read))
+            task = self._running[key] = asyncio.create_task(self._read(key, read, self._running))
             # Marks the error as seen, also if every visitor has left; the next one reads again.
             task.add_done_callback(lambda done: done.cancelled() or done.exception())
         read_now: T = await asyncio.shield(task)
         return read_now
+
+    def forget(self) -> None:
+        """Read everything anew from now on, because somebody changed something."""
+        self._kept.clear()
+        self._running = {}
 
     def is_under_way(self, key: Hashable) -> bool:
         """Whether `get` would return a result whose read has begun before."""
@@ -60,13 +65,20 @@ class SlowResults:
         """Return when a result is read anew; in the past if none is kept."""
         return self._kept.get(key, (0.0, None))[0]
 
-    async def _read(self, key: Hashable, read: Callable[[], Awaitable[T]]) -> T:
+    async def _read(
+        self,
+        key: Hashable,
+        read: Callable[[], Awaitable[T]],
+        running: dict[Hashable, asyncio.Task[Any]],
+    ) -> T:
         started_s = self._clock.monotonic()
         try:
             result = await read()
         finally:
-            del self._running[key]
+            del running[key]
         ended_s = self._clock.monotonic()
+        if running is not self._running:  # It was begun before a change.
+            return result
         self._kept.pop(key, None)
         if ended_s - started_s > QUICK_S:
             self._kept[key] = ended_s + REST * (ended_s - started_s), result

@@ -85,6 +85,19 @@ async def test_visitors_at_once_share_a_read_that_goes_on_without_them() -> None
     assert [await visitors[1], await visitors[2]] == [1, 1]
 
 
+async def test_after_a_change_everything_is_read_anew() -> None:
+    clock = Clock()
+    slow, read = SlowResults(clock), reader(clock, 1)
+    assert await slow.get("kept", read) == 1
+    begun = asyncio.create_task(slow.get("under way", read))
+    await asyncio.sleep(0)
+    slow.forget()
+    assert await slow.get("under way", read) == 3
+    assert await begun == 2
+    assert await slow.get("under way", read) == 3
+    assert await slow.get("kept", read) == 4
+
+
 async def test_too_many_reads_of_one_kind_are_refused_and_others_are_not() -> None:
     clock = Clock()
     slow, read = SlowResults(clock), reader(clock, 0)
