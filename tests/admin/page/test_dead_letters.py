@@ -94,7 +94,7 @@ async def test_a_cause_leads_to_its_events_and_to_the_confirmations(
     async with serving as relay, visiting(relay) as visitor:
         await kill(relay, body("a"))
         page = await visitor.see("/dead-letters?kind=lead.*&source=main")
-        hrefs = [each["href"] for each in page.by_id("cause-1").all("a")]
+        hrefs = [each["href"] for each in page.by_id("causes").all("a")]
         assert [urlsplit(each).path for each in hrefs] == [
             "/sinks/leads",
             "/events",

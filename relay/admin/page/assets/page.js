@@ -58,7 +58,7 @@
     }
     const property = changing(old);
     const now = old[property];
-    const isEdited = old === document.activeElement || now !== givenValue(old);
+    const isEdited = now !== givenValue(old);
     morphAttributes(old, fresh);
     morphChildren(old, fresh, held);
     const wanted = isEdited ? now : givenValue(old);
@@ -126,7 +126,7 @@
     const button = one(`[data-held="${list.id}"]`);
     if (!button) return;
     button.hidden = !count;
-    button.textContent = `${count} new`;
+    button.textContent = `${count} ${button.dataset.words ?? "new"}`;
   }
 
   /** Show a fetched document; `held` are lists that take no new rows, and a notice that stays. */

@@ -1,13 +1,18 @@
 """Causes of dead letters: those of a sink with the same reason."""
 
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
+from hashlib import blake2b
 
 from relay.admin.page.visit import ADDRESS
 from relay.store.operations import Reason
 
 REASON_MAX = 300
 """Characters of a reason that stand in a URL; as a filter, a part of it selects as well."""
+
+_KEY = secrets.token_bytes(16)
+# Without it, a viewer could guess the address in a reason by its digest.
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +22,12 @@ class Cause:
     reason: Reason
     chosen: Mapping[str, str | None] | None
     """The filter that selects them; None if no filter does."""
+
+    @property
+    def key(self) -> str:
+        """The same in the next view of this group, whatever its place among the others."""
+        text = f"{self.reason.sink}\0{self.reason.reason}".encode(errors="replace")
+        return blake2b(text, key=_KEY, digest_size=6).hexdigest()
 
 
 def cause_of(reason: Reason, **more: str | None) -> Cause:

@@ -19,6 +19,7 @@ from relay.admin.page.commands import api_request, command
 from relay.admin.page.downloads import Rows
 from relay.admin.page.filter_bar import filter_bar
 from relay.admin.page.filters import EventFilter, event_fields
+from relay.admin.page.first_steps import first_steps
 from relay.admin.page.text.formats import iso
 from relay.admin.page.view import Action, Section, Table, View
 from relay.admin.page.views.events import bulk, event, find, replays
@@ -78,7 +79,7 @@ async def read_events(visit: Visit, page: EventsPage) -> Context:
         "csv": visit.url("/events.csv", **page.given, before=page.before),
         "command": command(chosen, "events", "list"),
         "api": api_request(visit, "/events", **asdict(chosen)),
-        "endpoints": [(each.name, each.path) for each in visit.admin.config().sources],
+        "steps": () if found.events else first_steps(visit),
     }
 
 

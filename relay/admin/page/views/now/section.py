@@ -10,6 +10,7 @@ from relay.admin.api.status import Status, show_status
 from relay.admin.facts import LastEvent
 from relay.admin.operation import Nothing
 from relay.admin.page import charts
+from relay.admin.page.first_steps import first_steps
 from relay.admin.page.view import Section, View
 from relay.admin.page.views.changes.words import ChangeRow, change_row
 from relay.admin.page.views.now import absences, reconciliations, runbook
@@ -36,14 +37,15 @@ class Hour:
 async def read_now(visit: Visit, _: Nothing) -> Context:
     """Read what the first view shows."""
     status = await visit.run(show_status, Nothing())
+    kinds = _kinds(status)
     return {
         "status": status,
         "sinks": await sink_rows(visit, status.sinks),
         "hour": _hour(await _minutes(visit)),
         "acceptance": await visit.run(show_acceptance, Nothing()),
-        "kinds": _kinds(status),
+        "kinds": kinds,
         "changes": await _changes(visit),
-        "endpoints": _endpoints(visit),
+        "steps": first_steps(visit) if not kinds else (),
         **_totals(status),
     }
 
@@ -82,14 +84,17 @@ def _hour(minutes: Sequence[Minute]) -> Hour:
 
 
 def _kinds(status: Status) -> list[LastEvent]:
-    """Return the last event of each kind over all sources, newest first."""
+    """Return the last event of each kind over all sources.
+
+    By name, because by time the rows would change places under the pointer with every event.
+    """
     newest: dict[str, LastEvent] = {}
     for source in status.sources:
         for event in source.last_events:
             known = newest.get(event.kind)
             if known is None or known.at_ms < event.at_ms:
                 newest[event.kind] = event
-    return sorted(newest.values(), key=lambda event: -event.at_ms)
+    return sorted(newest.values(), key=lambda event: event.kind)
 
 
 def _totals(status: Status) -> Mapping[str, Any]:
@@ -100,11 +105,6 @@ def _totals(status: Status) -> Mapping[str, Any]:
         "oldest_ms": min(oldest, default=None),
         "skew_s": max(skews, key=abs, default=None),
     }
-
-
-def _endpoints(visit: Visit) -> list[tuple[str, str]]:
-    """Return each source with the path of its webhook."""
-    return [(source.name, source.path) for source in visit.admin.config().sources]
 
 
 SECTION = Section(
