@@ -21,7 +21,7 @@ from tests.caller import post
 from tests.operator import operating
 from tests.ports import free_port
 from tests.service import ENVIRON, Relay
-from tests.sinks.far_end import FarEnd, until
+from tests.sinks.far_end import FarEnd, Reply, until
 
 EVENTS_S = 500
 """Events a second, for `LOAD_S` seconds at least."""
@@ -29,6 +29,8 @@ EVENTS_S = 500
 LOAD_S = 5
 SENDERS = 4
 LONGEST_TASK_MS = 1000
+SHIFT = 0.01
+"""Of a page over the whole load; 0.1 is said to be good."""
 
 OBSERVE = """() => {
     window.longest = 0;
@@ -36,6 +38,10 @@ OBSERVE = """() => {
         const durations = list.getEntries().map((each) => each.duration);
         window.longest = Math.max(window.longest, ...durations);
     }).observe({ type: "longtask" });
+    window.shift = 0;
+    new PerformanceObserver((list) => {
+        for (const each of list.getEntries()) window.shift += each.value;
+    }).observe({ type: "layout-shift" });
 }"""
 
 
@@ -103,6 +109,26 @@ async def test_a_list_under_the_pointer_waits_and_says_how_many_are_new(
     await more.click()
     await expect(tab.locator("#rows [data-row]")).to_have_count(3)
     await expect(more).to_be_hidden()
+
+
+async def test_dead_letters_under_the_pointer_stay_where_they_are(
+    browser: Browser, tmp_path: Path
+) -> None:
+    async with FarEnd() as far_end:
+        far_end.reply = lambda request: Reply(int(request.body.split(b"status-")[1][:3]))
+        settings = service.read(tmp_path, tables=ADMIN, far_end=far_end)
+        async with service.serving(settings) as relay:
+            await send(relay, body("status-422"))
+            await relay.until_counted("relay_dead_letters", "leads")
+            async with browser.open(login=await login_of(relay)) as window:
+                tab = await live(window, "/dead-letters")
+                letter = tab.locator("#letters [data-row]")
+                await tab.get_by_role("button", name="Discard status-422 to leads").hover()
+                await send(relay, body("status-400"))
+                await expect(tab.get_by_role("button", name="new dead letter")).to_be_visible()
+                assert await tab.locator("#letters [data-row]:hover").count() == 1
+                await expect(letter.last).to_contain_text("status-422")
+                await expect(tab.locator("#causes [data-row]")).to_have_count(4)
 
 
 async def test_a_change_in_one_tab_shows_in_the_other(window: Window) -> None:
@@ -201,6 +227,7 @@ async def test_a_busy_relay_leaves_the_page_responsive(window: Window, relay: Re
         # Deliveries would load this process, which also runs the far end.
         for sink in ("all", "leads", "tests"):
             await operator.post(f"/sinks/{sink}/pause")
+    await send(relay, body("of-each", "video.ready"), body("kind", "video.watched"))
     now, events = await live(window, "/"), await live(window, "/events")
     for tab in (now, events):
         await tab.evaluate(OBSERVE)
@@ -216,3 +243,4 @@ async def test_a_busy_relay_leaves_the_page_responsive(window: Window, relay: Re
     for tab in (now, events):
         assert await tab.evaluate("window.longest") < LONGEST_TASK_MS
         await see_live(tab)
+    assert await now.evaluate("window.shift") < SHIFT

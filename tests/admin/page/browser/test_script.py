@@ -262,6 +262,16 @@ async def test_a_filter_is_a_url_with_and_without_script(
         assert tab.url == served.url()
 
 
+async def test_going_back_empties_the_field_that_has_the_focus(page: Open) -> None:
+    find = page.tab.get_by_label("Find")
+    await find.fill("ready")
+    await find.press("Enter")
+    await page.tab.wait_for_url(page.served.url("/?q=ready"))
+    await expect(find).to_be_focused()
+    await page.tab.go_back()
+    await expect(find).to_have_value("")
+
+
 async def test_an_empty_filter_leaves_no_trace_in_the_url(page: Open) -> None:
     await page.tab.get_by_label("Find").fill("ready")
     await page.tab.keyboard.press("Enter")
