@@ -1,7 +1,12 @@
 """Every view of a week of a relay: accessible, within its width, and without a fault."""
 
-import pytest
+import re
+from urllib.parse import urlsplit
 
+import pytest
+from playwright.async_api import Request
+
+from relay.admin.page.views import SECTIONS
 from tests.admin.page.browser import Browser, Login, assert_accessible, assert_no_overflow
 from tests.admin.page.browser.views import VIEWS
 
@@ -32,3 +37,27 @@ async def test_a_view_is_accessible_and_fits_its_width(
             await assert_no_overflow(tab)
             if width == 390:
                 await assert_accessible(tab, rules="without contrast")
+
+
+async def test_every_view_works_without_script_and_is_among_the_examples(
+    browser: Browser, week_login: Login
+) -> None:
+    opened: set[tuple[str, str]] = set()
+
+    def note(request: Request) -> None:
+        if request.is_navigation_request():
+            opened.add((request.method, urlsplit(request.url).path))
+
+    async with browser.open(script=False, width=320, login=week_login) as window:
+        window.allow("Failed to load resource")
+        tab = await window.tab()
+        tab.on("request", note)
+        for name, open_view in VIEWS.items():
+            await open_view(tab)
+            assert await tab.locator("h1").count() == 1, name
+            assert await tab.locator("main").inner_text(), name
+            await assert_no_overflow(tab)
+    for view in (view for section in SECTIONS for view in section.views):
+        pattern = re.compile(re.sub("{[^}]*}", "[^/]+", view.path))
+        method = "POST" if view.is_form else "GET"
+        assert any(each == method and pattern.fullmatch(path) for each, path in opened), view.path
