@@ -132,7 +132,7 @@ def test_a_replay_is_a_step_before_its_attempts() -> None:
 
 
 def test_the_next_try_says_when_it_comes_or_what_it_waits_for() -> None:
-    assert waiting("active") == (5000, "given up 3 d after its first failure")
+    assert waiting("active") == (5000, "tried until 3 d after its first failure")
     assert waiting("paused") == (None, "waits: the sink is paused")
     assert waiting("parked", due_in_ms=-1, next_in_ms=700) == (700, "waits: the sink is parked")
     assert waiting("throttled", due_in_ms=-1) == (0, "waits: the sink is throttled")

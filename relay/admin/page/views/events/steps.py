@@ -191,7 +191,7 @@ def pending(record: Record) -> Iterator[Step]:
 
 def _give_up(record: Record, sink: str) -> str:
     limit_ms = record.give_up_ms.get(sink)
-    return "" if limit_ms is None else f"given up {duration(limit_ms)} after its first failure"
+    return "" if limit_ms is None else f"tried until {duration(limit_ms)} after its first failure"
 
 
 def listed(names: Sequence[str]) -> str:
