@@ -442,6 +442,10 @@
   addEventListener("pageshow", (event) => event.persisted && onVisibility());
   addEventListener("popstate", () => go(location.href));
   for (const box of all("[data-keys-off]")) box.checked = localStorage.getItem(KEYS_OFF) !== null;
+  for (const tab of all(".tabs [aria-current]")) {
+    const [bar, place] = [tab.parentElement, tab.getBoundingClientRect()];
+    bar.scrollLeft += place.left + place.width / 2 - bar.clientWidth / 2; // on narrow screens
+  }
   setClock(document.body);
   readAnew(document.body);
   decorate();

@@ -45,6 +45,9 @@ OBSERVE = """() => {
 }"""
 
 
+DOT = "(button) => getComputedStyle(button, '::before').backgroundColor"
+
+
 @pytest.fixture
 async def settings(tmp_path: Path) -> AsyncIterator[config.Config]:
     """Of a relay whose page keeps its port over a restart."""
@@ -197,8 +200,10 @@ async def test_the_keys_of_the_page(window: Window, relay: Relay) -> None:
 async def test_a_paused_page_stands_still(window: Window, relay: Relay) -> None:
     paused, other = await live(window, "/events"), await live(window, "/events")
     state = paused.locator("[data-live-state]")
+    green = await state.evaluate(DOT)
     await state.click()
     await expect(state).to_have_text("Paused")
+    assert await state.evaluate(DOT) != green
     await ready(relay, "first")
     await expect(other.locator("#rows")).to_contain_text("first")
     await expect(paused.locator("#none")).to_be_visible()
