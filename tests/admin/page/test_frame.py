@@ -142,6 +142,7 @@ async def test_unknown_parameters_get_a_page_with_the_fault(relay: Relay) -> Non
         for path in paths():
             page = await visitor.see(f"{path}?<b>=1", status=400)
             assert "unknown parameter" in page.by_id("main").text
+            assert page.links()["Drop all parameters"] == path
 
 
 @pytest.mark.parametrize(
@@ -191,6 +192,19 @@ async def test_every_response_has_the_security_headers(relay: Relay) -> None:
             assert "immutable" in answer.headers["cache-control"]
             others = {name for name in SECURITY_HEADERS if name != "Cache-Control"}
             assert all(answer.headers[name] == SECURITY_HEADERS[name] for name in others)
+
+
+async def test_the_first_view_with_all_that_it_loads_is_light(relay: Relay) -> None:
+    async with visiting(relay) as visitor:
+        page = await visitor.see("/")
+        scripts = [each["src"] for each in page.all("script")]
+        others = [each["href"] for each in page.all("link")]
+        sizes = {
+            path: int((await visitor.client.get(path)).headers["content-length"])
+            for path in ["/", *scripts, *others]
+        }
+        assert sum(sizes.values()) < 60_000, sizes
+        assert sum(sizes[path] for path in scripts) < 30_000, sizes
 
 
 async def test_pages_are_compressed_for_those_who_take_it(relay: Relay) -> None:
