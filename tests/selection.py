@@ -24,15 +24,16 @@ _FIXTURES = {
 }
 """Fixtures that start a real server or program."""
 
-_BROWSER = re.compile(r"^tests/admin/page/browser/")
-"""Marked `browser`, which README's command leaves out."""
+_LONG_FOLDERS = re.compile(r"^tests/(admin/page/browser|guarantees/cluster)/")
+_LONG_FIXTURES = {"debian", "builder", "image"}
+"""Tests in these folders or with the relay's image are marked `long`."""
 
 _SHARED = {"amqp", "sqs"}
 """Folders in which `far_end` is a real server as well: one per process."""
 
 _GROUPS = {
     "week": r"^tests/admin/page/browser/test_(journeys|views)\.py",
-    "browser": _BROWSER.pattern,
+    "browser": r"^tests/admin/page/browser/",
     "image": r"^tests/deploy/test_(image|compose|compose_runs)\.py",
     "day": r"^tests/deploy/test_(dashboards|panel_values|runbook|scripted_day)\.py",
     "amqp": r"^tests/sinks/.*(amqp|rabbitmq)",
@@ -75,14 +76,15 @@ def workers() -> int:
 
 
 def prepare(items: list[pytest.Item]) -> None:
-    """Mark tests that need a server, and sort by `_FIRST`."""
+    """Mark tests that need a server or take long, and sort by `_FIRST`."""
     for item in items:
         fixtures = {*item.fixturenames} if isinstance(item, pytest.Function) else set()
+        if _LONG_FOLDERS.match(item.nodeid) or fixtures & _LONG_FIXTURES:
+            item.add_marker("long")
+        is_long = item.get_closest_marker("long") is not None
         shares = item.path.parent.name in _SHARED and "far_end" in fixtures
-        if shares or fixtures & _FIXTURES or _folder(item) in _FOLDERS:
+        if is_long or shares or fixtures & _FIXTURES or _folder(item) in _FOLDERS:
             item.add_marker("servers")
-        if _BROWSER.match(item.nodeid):
-            item.add_marker("browser")
     items.sort(key=_rank)
 
 

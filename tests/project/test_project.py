@@ -64,7 +64,7 @@ DEMO = (
 TEST = (
     "python3 -m venv --upgrade-deps .venv"
     " && .venv/bin/pip install -q --require-hashes -r tests/requirements.txt"
-    ' && .venv/bin/pip install -q --no-deps -e . && .venv/bin/pytest -q -n auto -m "not browser"'
+    ' && .venv/bin/pip install -q --no-deps -e . && .venv/bin/pytest -q -n auto -m "not long"'
 )
 
 _A_HOST = re.compile(

@@ -22,8 +22,7 @@ def simulate(*arguments: str, hash_seed: str = "0") -> str:
     ).stdout
 
 
-# The many take longer than a server does to start.
-@pytest.mark.parametrize("seeds", [FEW, pytest.param(MANY, marks=pytest.mark.servers)])
+@pytest.mark.parametrize("seeds", [FEW, pytest.param(MANY, marks=pytest.mark.long)])
 def test_the_invariants_hold(seeds: range) -> None:
     assert violations(seeds) == []
 
