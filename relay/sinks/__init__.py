@@ -1,6 +1,7 @@
 """Sink types: one folder each, found by name; no list of them exists elsewhere."""
 
 from importlib import import_module
+from importlib.util import find_spec
 from pkgutil import iter_modules
 from typing import cast
 
@@ -17,11 +18,11 @@ def load(type_: str) -> SinkModule:
 
     Raises ValueError if there is no such type, or if its client library is not installed.
     """
-    known = names()
-    if type_ not in known:
-        raise ValueError(f"no sink type is called `{type_}`; there are: {', '.join(known)}")
+    name = f"{__name__}.{type_}"
+    if not type_.isidentifier() or find_spec(name) is None:
+        raise ValueError(f"no sink type is called `{type_}`; there are: {', '.join(names())}")
     try:
-        module = import_module(f"{__name__}.{type_}")
+        module = import_module(name)
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] == "relay":
             raise  # a bug in the relay, which no client library would fix

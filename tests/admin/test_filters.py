@@ -209,6 +209,7 @@ def choose(random: Random, ada: str) -> Selection:
     return selection if selection.contradiction is None else replace(selection, reason=None)
 
 
+@pytest.mark.servers
 @pytest.mark.parametrize("seed", range(3))
 async def test_list_search_count_and_replay_agree_on_a_filter(
     tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch

@@ -81,6 +81,7 @@ async def test_concurrent_requests_share_one_inspection(
     assert len(begun) == 2
 
 
+@pytest.mark.servers
 async def test_a_stopping_relay_ends_an_inspection_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

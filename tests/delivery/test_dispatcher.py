@@ -541,6 +541,7 @@ async def test_a_clock_set_ahead_sends_waiting_retries_within_one_poll(tmp_path:
         assert len(bench.sink.sent) == 2
 
 
+@pytest.mark.servers
 @pytest.mark.parametrize("concurrency", [1, 4])
 async def test_only_a_small_part_of_a_large_backlog_is_leased(
     tmp_path: Path, concurrency: int

@@ -268,6 +268,7 @@ async def test_an_erased_event_is_not_sent_from_the_buffer(tmp_path: Path) -> No
         assert bench.store.held == set()
 
 
+@pytest.mark.servers
 @pytest.mark.parametrize("seed", range(4))
 async def test_everything_arrives_once_while_hand_overs_fetches_and_pauses_cross(
     tmp_path: Path, seed: int

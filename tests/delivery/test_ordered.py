@@ -171,6 +171,7 @@ async def test_a_replay_is_sent_in_order(tmp_path: Path) -> None:
             assert [name for name, _ in groupby(sent)] == [f"{key}{number}" for number in range(9)]
 
 
+@pytest.mark.servers
 @pytest.mark.parametrize("seed", range(5))
 async def test_each_key_arrives_in_order_however_the_destination_fails(
     tmp_path: Path, seed: int

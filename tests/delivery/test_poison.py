@@ -28,6 +28,8 @@ from tests.delivery.dispatching import (
 )
 from tests.virtual_time import VirtualLoop, still_while_the_store_works
 
+pytestmark = pytest.mark.servers
+
 HOUR_S = 3600.0
 FORBIDDEN = Misconfigured("403: our credentials do not permit this", status=403, about_event=True)
 FAULT = Temporary("500: the destination has a fault", status=500, about_event=True)

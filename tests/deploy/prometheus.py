@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
@@ -130,8 +131,14 @@ def require_prometheus() -> None:
 
 def rules(kind: str) -> list[dict[str, Any]]:
     """The shipped rules of a kind: `alert` or `record`."""
-    document = yaml.safe_load(RULES.read_text(encoding="utf-8"))
-    return [rule for group in document["groups"] for rule in group["rules"] if kind in rule]
+    return [rule for group in _groups() for rule in group["rules"] if kind in rule]
+
+
+@cache
+def _groups() -> list[dict[str, Any]]:
+    """Read them once, because many modules of tests ask for them as they are imported."""
+    groups: list[dict[str, Any]] = yaml.safe_load(RULES.read_text(encoding="utf-8"))["groups"]
+    return groups
 
 
 def _labels(metric: dict[str, str]) -> Labels:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import aiosqlite
 import jinja2
+import pytest
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 import relay
@@ -33,7 +34,12 @@ PUBLIC = {"_replace"}
 """Documented in spite of the underscore: `collections.namedtuple`."""
 
 ROOT = Path(relay.__file__).parent
-TREES = {str(file.relative_to(ROOT)): ast.parse(file.read_text()) for file in ROOT.rglob("*.py")}
+
+
+@pytest.fixture(scope="module")
+def trees() -> dict[str, ast.Module]:
+    """Every module of the relay, by its path."""
+    return {str(file.relative_to(ROOT)): ast.parse(file.read_text()) for file in ROOT.rglob("*.py")}
 
 
 def test_uvicorns_proxy_middleware_has_its_trusted_hosts() -> None:
@@ -55,10 +61,10 @@ def test_jinja_has_every_inner_part_that_is_used() -> None:
     assert {*inner_names(parse(template)), *defined(parse(template))} >= TEMPLATES
 
 
-def test_no_other_private_name_of_a_dependency_is_used() -> None:
-    ours = {name for tree in TREES.values() for name in defined(tree)}
+def test_no_other_private_name_of_a_dependency_is_used(trees: dict[str, ast.Module]) -> None:
+    ours = {name for tree in trees.values() for name in defined(tree)}
     found = defaultdict[str, set[str]](set)
-    for place, tree in TREES.items():
+    for place, tree in trees.items():
         own = defined(tree)
         for node in ast.walk(tree):
             if isinstance(node, ast.Attribute) and is_inner(node.attr):
@@ -69,10 +75,12 @@ def test_no_other_private_name_of_a_dependency_is_used() -> None:
     assert {place: names for place, names in unlisted.items() if names} == {}
 
 
-def test_private_modules_of_dependencies_are_imported_only_where_they_are_listed() -> None:
+def test_private_modules_of_dependencies_are_imported_only_where_they_are_listed(
+    trees: dict[str, ast.Module],
+) -> None:
     found = {
         (place, module.partition(".")[0])
-        for place, tree in TREES.items()
+        for place, tree in trees.items()
         for module in imported(tree)
         if any(is_inner(part) for part in module.split("."))
     }

@@ -63,6 +63,7 @@ def bodies(document: Any) -> Iterator[tuple[str, str]]:
             yield path, f'{{"{name}":{value}}}'
 
 
+@pytest.mark.servers
 async def test_no_body_at_the_admin_api_is_a_fault_of_ours(
     operated: tuple[Relay, Operator],
 ) -> None:

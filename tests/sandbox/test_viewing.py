@@ -235,6 +235,7 @@ seconds = st.integers(0, 97_000).map(lambda ms: ms / 1000)
 visits = st.lists(st.tuples(seconds, seconds, st.integers(0, 120)), min_size=1, max_size=8)
 
 
+@pytest.mark.servers
 @given(visits, st.sampled_from([1, 7, 60]))
 async def test_however_a_video_is_watched_the_milestones_are_those_of_the_union(
     plan: list[tuple[float, float, int]], speed: float

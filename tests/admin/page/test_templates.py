@@ -13,9 +13,17 @@ from relay.admin.page.views import SECTIONS
 
 PAGE = files("relay.admin.page")
 SOURCES = {each.name: each.read_text() for each in (PAGE / "templates").iterdir() if each.is_file()}
-TREES = {name: rendering.environment().parse(source) for name, source in SOURCES.items()}
 BY_LOGIN = {"again.html", "login.html", "refused.html"}
 """Templates that are rendered without a view, for those who are not logged in."""
+
+
+Trees = dict[str, nodes.Template]
+
+
+@pytest.fixture(scope="module")
+def trees() -> Trees:
+    """Every template as Jinja parses it, by its name."""
+    return {name: rendering.environment().parse(source) for name, source in SOURCES.items()}
 
 
 def used_by(tree: nodes.Template) -> Iterator[str]:
@@ -31,10 +39,10 @@ def imported(tree: nodes.Template) -> set[str]:
     return {name for each in imports for name in each.names if isinstance(name, str)}
 
 
-def test_every_template_is_rendered_by_a_view_or_used_by_another_template() -> None:
+def test_every_template_is_rendered_by_a_view_or_used_by_another_template(trees: Trees) -> None:
     views = {view.template for section in SECTIONS for view in section.views}
-    used = {name for tree in TREES.values() for name in used_by(tree)}
-    assert views | BY_LOGIN | {FAILED.template} | used == TREES.keys()
+    used = {name for tree in trees.values() for name in used_by(tree)}
+    assert views | BY_LOGIN | {FAILED.template} | used == trees.keys()
 
 
 def test_the_filter_bar_exists_once() -> None:
@@ -43,15 +51,15 @@ def test_the_filter_bar_exists_once() -> None:
     ]
 
 
-@pytest.mark.parametrize("name", TREES)
-def test_a_template_uses_every_macro_that_it_imports(name: str) -> None:
-    called = {each.name for each in TREES[name].find_all(nodes.Name) if each.ctx == "load"}
-    assert imported(TREES[name]) <= called
+@pytest.mark.parametrize("name", SOURCES)
+def test_a_template_uses_every_macro_that_it_imports(trees: Trees, name: str) -> None:
+    called = {each.name for each in trees[name].find_all(nodes.Name) if each.ctx == "load"}
+    assert imported(trees[name]) <= called
 
 
-def test_every_macro_is_used_with_each_of_its_parameters() -> None:
+def test_every_macro_is_used_with_each_of_its_parameters(trees: Trees) -> None:
     everything = "".join(SOURCES.values())
-    for tree in TREES.values():
+    for tree in trees.values():
         for macro in tree.find_all(nodes.Macro):
             assert len(re.findall(rf"\b{macro.name}\(", everything)) > 1, macro.name
             read = {each.name for each in macro.find_all(nodes.Name) if each.ctx == "load"}

@@ -124,7 +124,7 @@ def test_of_two_hundred_form_fields_the_first_are_shown_and_the_rest_counted() -
 
 @pytest.mark.parametrize("value", ["\\" * 5000, "&" * 5000, "😀" * 5000, '"' * 5000, "é" * 5000])
 def test_the_longest_of_everything_still_fits_in_all(value: str) -> None:
-    fields = {f"{n}{value}": value for n in range(200)}
+    fields = {f"{n}{value}": value for n in range(50)}
     for kind in EVERY_KIND:
         data = everywhere(value) | {"fields": fields}
         long = event(kind, data if kind in KINDS else fields)

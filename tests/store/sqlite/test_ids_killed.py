@@ -22,6 +22,8 @@ from tests.store.conformance import accept, event
 from tests.store.places import SqlitePlace
 from tests.store.sqlite.test_known_ids import end_of, filters_made, go_to, opened
 
+pytestmark = pytest.mark.servers
+
 KILLS = 4
 EVENTS = 20_000
 DEADLINE_S = 60

@@ -113,6 +113,7 @@ async def crashed(store: SqliteStore, place: SqlitePlace, folder: Path) -> Sqlit
     return SqlitePlace(folder)
 
 
+@pytest.mark.servers
 @pytest.mark.parametrize("seed", range(3))
 async def test_every_id_is_accepted_once_as_long_as_it_is_kept(
     tmp_path: Path, clock: ManualClock, seed: int

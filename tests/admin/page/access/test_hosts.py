@@ -74,6 +74,7 @@ def test_a_malformed_host_is_none(text: str) -> None:
     assert parse_host(text) is None
 
 
+@pytest.mark.servers
 @given(st.text(max_size=40) | st.from_regex(r"[\[\]a-z0-9.:]{0,30}", fullmatch=True))
 def test_any_text_is_parsed_or_refused(text: str) -> None:
     host = parse_host(text)
