@@ -13,6 +13,7 @@ import httpx
 import orjson
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.guarantees import warm
 from tests.ports import free_port
 
 DEADLINE_S = 90.0
@@ -35,7 +36,8 @@ async def until(
                 known = fact()
                 if known if isinstance(known, bool) else await known:
                     return
-                await asyncio.sleep(0.02)
+                # To ask a process takes a hundred times as long as to look.
+                await asyncio.sleep(0.02 if isinstance(known, bool) else 0.05)
     except TimeoutError:
         raise AssertionError(f"not within {deadline_s:g} s: {what}") from None
 
@@ -72,7 +74,8 @@ class Relay:
         self._prefix = prefix
         self._inherits = inherits
         self._environ = {**os.environ, "PYTHONWARNINGS": "default", **(environ or {})}
-        self._process: asyncio.subprocess.Process | None = None
+        self._is_warm = not prefix and not inherits and warm.suits(environ or {})
+        self._process: asyncio.subprocess.Process | warm.WarmProcess | None = None
         self.config = folder / "config.toml"
         place = "" if store.startswith("type") else f'path = "{self.store}"\n'
         self.config.write_text(
@@ -111,10 +114,14 @@ class Relay:
     async def spawn(self) -> None:
         """Start the process and do not wait for anything."""
         assert not self.running
+        command = ("serve", "--config", str(self.config))
         with self.log.open("ab") as log:
+            if self._is_warm:
+                self._process = await warm.start(*command, environ=self._environ, output=log)
+                return
             self._process = await asyncio.create_subprocess_exec(
                 *self._prefix,
-                *(sys.executable, "-m", "relay", "serve", "--config", str(self.config)),
+                *(sys.executable, "-m", "relay", *command),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -1,0 +1,150 @@
+"""Processes of the relay that begin with its modules loaded: importing them takes most of a start.
+
+`python -m tests.guarantees.warm FD` loads them, and forks a process for each request on its socket.
+Apart from that, such a process is one of `python -m relay`: with its own files, environment,
+signals and end.
+"""
+
+import asyncio
+import atexit
+import gc
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import cache
+from importlib import import_module
+from typing import BinaryIO
+
+import orjson
+
+_MODULES = ("relay.cli.serve", "relay.sinks.http", "relay.store.sqlite.store")
+_LONGEST = 1 << 17
+"""Longest request, of which the environment is most."""
+
+
+class WarmProcess:
+    """What `asyncio.subprocess.Process` is, as far as tests need it."""
+
+    def __init__(self, pid: int, told: socket.socket) -> None:
+        self.pid = pid
+        self._told = told
+        self._code: int | None = None
+
+    @property
+    def returncode(self) -> int | None:
+        if self._code is None:
+            with suppress(BlockingIOError):
+                self._ended(self._told.recv(64))
+        return self._code
+
+    async def wait(self) -> int:
+        if self._code is None:
+            self._ended(await asyncio.get_running_loop().sock_recv(self._told, 64))
+        assert self._code is not None
+        return self._code
+
+    def send_signal(self, number: signal.Signals) -> None:
+        if self.returncode is None:
+            os.kill(self.pid, number)
+
+    def _ended(self, text: bytes) -> None:
+        self._code = int(text)
+        self._told.close()
+
+
+def suits(environ: Mapping[str, str]) -> bool:
+    """Whether a variable is for the interpreter or the linker, which begin only once."""
+    return not any(name.startswith(("LD_", "PYTHON")) for name in environ)
+
+
+async def start(*arguments: str, environ: Mapping[str, str], output: BinaryIO) -> WarmProcess:
+    """Start `relay ARGUMENTS` with an empty stdin."""
+    told, tells = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    request = {"arguments": arguments, "environ": dict(environ), "folder": os.getcwd()}  # noqa: PTH109
+    with tells:
+        fds = [output.fileno(), tells.fileno()]
+        socket.send_fds(_server(), [orjson.dumps(request)], fds)
+    told.settimeout(0)
+    return WarmProcess(int(await asyncio.get_running_loop().sock_recv(told, 64)), told)
+
+
+@cache
+def _server() -> socket.socket:
+    """Start it for the first process; it ends with this one."""
+    ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with its:
+        server = subprocess.Popen(
+            [sys.executable, "-m", __name__, str(its.fileno())],
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, "PYTHONWARNINGS": "default"},
+            pass_fds=[its.fileno()],
+        )
+    atexit.register(server.wait)
+    atexit.register(ours.close)
+    return ours
+
+
+def _serve(requests: socket.socket) -> list[str]:
+    """Return only in the processes that were asked for, with the arguments of each."""
+    running: dict[int, tuple[int, int]] = {}
+    poll = select.poll()
+    poll.register(requests.fileno(), select.POLLIN)
+    while True:
+        for fd, _ in poll.poll():
+            if fd in running:
+                poll.unregister(fd)
+                pid, tells = running.pop(fd)
+                os.close(fd)
+                _tell(tells, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+                os.close(tells)
+                continue
+            text, fds, _, _ = socket.recv_fds(requests, _LONGEST, 2)
+            if not text:
+                requests.close()
+                sys.exit()
+            output, tells = fds
+            pid = os.fork()
+            if pid == 0:
+                requests.close()
+                return _begin(text, output)
+            os.close(output)
+            _tell(tells, pid)
+            ended = os.pidfd_open(pid)
+            running[ended] = pid, tells
+            poll.register(ended, select.POLLIN)
+
+
+def _tell(fd: int, number: int) -> None:
+    with suppress(BrokenPipeError):
+        os.write(fd, str(number).encode())
+
+
+def _begin(text: bytes, output: int) -> list[str]:
+    """Take on what is to be the process's own."""
+    request = orjson.loads(text)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+    os.chdir(request["folder"])
+    os.environ.clear()
+    os.environ.update(request["environ"])
+    return list(request["arguments"])
+
+
+def _main() -> None:
+    gc.disable()
+    for module in _MODULES:
+        import_module(module)
+    gc.freeze()
+    gc.enable()
+    sys.argv = ["relay", *_serve(socket.socket(fileno=int(sys.argv[1])))]
+    import_module("relay.cli").main()
+
+
+if __name__ == "__main__":
+    _main()
