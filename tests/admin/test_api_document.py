@@ -21,7 +21,7 @@ expected-statuses = ["2xx", "404", "409", "422"]
 """
 
 
-@pytest.mark.servers
+@pytest.mark.long
 async def test_every_response_conforms_to_the_document(tmp_path: Path) -> None:
     async with FarEnd() as far_end, working(tmp_path, far_end) as (relay, _):
         await send(relay, body("a", email="ada@example.com"), body("b", "video.ready"))

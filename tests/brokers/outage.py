@@ -25,7 +25,6 @@ from relay.store.sqlite.store import SqliteStore, open_store
 from relay.telemetry.activity_stream import ActivityStream
 from relay.telemetry.metrics import Metrics
 
-EVENTS = 3_000
 TIMEOUT_S = 1.0
 FROZEN_S = 3.0
 DEADLINE_S = 180.0
@@ -56,6 +55,7 @@ class Case(ABC):
     """One broker, and what the load needs to know of it."""
 
     sink_type: ClassVar[str]
+    events: ClassVar[int] = 3_000
 
     @abstractmethod
     def start(self, folder: Path) -> Hurtable:
@@ -91,19 +91,19 @@ class Outcome:
 
 
 async def run(case: Case, folder: Path) -> Outcome:
-    """Bring `EVENTS` events over with three outages, then read all of them."""
+    """Bring the case's events over with three outages, then read all of them."""
     broker = await asyncio.to_thread(case.start, folder)
     await case.prepare()
     async with asyncio.timeout(DEADLINE_S), _load(case, folder) as load:
-        throttled = await _hurt(load, broker)
+        throttled = await _hurt(load, broker, events=case.events)
         await load.until(lambda pending: pending == 0)
     read = await asyncio.to_thread(case.ids)
-    missing = {f"evt_{number}" for number in range(EVENTS)} - set(read)
+    missing = {f"evt_{number}" for number in range(case.events)} - set(read)
     return Outcome(len(missing), len(read) - len(set(read)), throttled)
 
 
-async def _hurt(load: "Load", broker: Hurtable) -> int:
-    part = EVENTS // 5
+async def _hurt(load: "Load", broker: Hurtable, *, events: int) -> int:
+    part = events // 5
     throttled = 0
     await load.accept(part)
     for _ in range(2):
@@ -118,7 +118,7 @@ async def _hurt(load: "Load", broker: Hurtable) -> int:
     await asyncio.sleep(FROZEN_S)
     throttled += await load.throttled()
     broker.thaw()
-    await load.accept(EVENTS - load.accepted)
+    await load.accept(events - load.accepted)
     return throttled
 
 

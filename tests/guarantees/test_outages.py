@@ -88,6 +88,7 @@ async def is_settled(relay: Relay) -> bool:
     return await relay.metric("relay_pending_deliveries") == 0
 
 
+@pytest.mark.long
 async def test_what_a_killed_relay_missed_is_given_back(tmp_path: Path) -> None:
     scaled = tmp_path / "scaled"
     scaled.mkdir()

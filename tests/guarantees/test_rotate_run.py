@@ -8,6 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 import orjson
+import pytest
 
 from relay.core.clock import SystemClock
 from relay.sandbox.model import Endpoint
@@ -93,6 +94,7 @@ async def installed(folder: Path, served: Served, *, crm: FarEnd) -> tuple[Relay
     return relay, endpoint, secret
 
 
+@pytest.mark.long
 async def test_a_run_that_is_killed_anywhere_and_run_again_loses_nothing(
     tmp_path: Path, say: Say
 ) -> None:

@@ -1,5 +1,6 @@
 """A PostgreSQL server of Debian's packages that a test starts on loopback, and can hurt."""
 
+import atexit
 import os
 import pwd
 import shutil
@@ -7,8 +8,9 @@ import signal
 import subprocess
 import time
 from collections.abc import Mapping
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import psycopg
 import pytest
@@ -65,18 +67,11 @@ class PostgresServer:
         return programs()
 
     def _make_folder(self) -> None:
-        self.folder.mkdir()
-        shutil.chown(self.folder, *_owner())
-        for parent in self.folder.parents:  # pytest's own are private to root
-            if parent.owner() == "root" and not parent.stat().st_mode & 0o001:
-                parent.chmod(parent.stat().st_mode | 0o011)
+        _make_folder(self.folder)
 
     def create(self) -> None:
         self._make_folder()
-        self.run(
-            "initdb", "-D", str(self.data), "-A", "trust", "-U", "postgres", "--no-sync",
-            "-E", "UTF8", "--locale=C.UTF-8",
-        )  # fmt: skip
+        _run(self.folder, "cp", "-a", str(_new_cluster()), str(self.data))
         with (self.data / "postgresql.conf").open("a") as settings:
             settings.write(_SETTINGS.format(port=self.port, folder=self.folder))
 
@@ -97,14 +92,7 @@ class PostgresServer:
 
     def run(self, program: str, *arguments: str) -> None:
         """Run one of the server's programs to its end, as the server's user."""
-        subprocess.run(
-            [self.programs / program, *arguments],
-            check=True,
-            stdout=subprocess.DEVNULL,
-            cwd=self.folder,
-            user=_owner()[0],
-            group=_owner()[1],
-        )
+        _run(self.folder, str(self.programs / program), *arguments)
 
     def start(self) -> None:
         """Return once it takes connections."""
@@ -192,6 +180,36 @@ class PostgresServer:
         with psycopg.connect(self.dsn, autocommit=True) as connection:
             cursor = connection.execute(text.encode())
             return cursor.fetchall() if cursor.description else []
+
+
+@cache
+def _new_cluster() -> Path:
+    """Make the data of a new server once per process; to copy them takes a tenth of the time."""
+    folder = TemporaryDirectory()
+    atexit.register(folder.cleanup)
+    home = Path(folder.name) / "new"
+    _make_folder(home)
+    _run(
+        home, str(programs() / "initdb"), "-D", str(home / "data"), "-A", "trust", "-U", "postgres",
+        "--no-sync", "-E", "UTF8", "--locale=C.UTF-8",
+    )  # fmt: skip
+    return home / "data"
+
+
+def _make_folder(folder: Path) -> None:
+    """Make a folder of the server's user."""
+    folder.mkdir()
+    shutil.chown(folder, *_owner())
+    for parent in folder.parents:  # pytest's own are private to root
+        if parent.owner() == "root" and not parent.stat().st_mode & 0o001:
+            parent.chmod(parent.stat().st_mode | 0o011)
+
+
+def _run(folder: Path, *command: str) -> None:
+    """Run a program to its end, as the server's user."""
+    user, group = _owner()
+    quiet = subprocess.DEVNULL
+    subprocess.run(command, check=True, stdout=quiet, cwd=folder, user=user, group=group)
 
 
 def _owner() -> tuple[int, int]:

@@ -13,6 +13,7 @@ OUTAGES_H = (0.5, 3.0, 40.0)
 BETWEEN_H = 30.0
 
 
+@pytest.mark.long
 async def test_a_week_with_outages_is_given_back(tmp_path: Path) -> None:
     named: Counter[str] = Counter()
     async with world(tmp_path, viewers=120) as one:

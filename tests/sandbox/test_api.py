@@ -188,6 +188,7 @@ async def test_the_document_names_every_operation_once_with_its_access() -> None
     assert "403" not in document["paths"]["/v1/videos"]["get"]["responses"]
 
 
+@pytest.mark.long
 async def test_every_answer_conforms_to_the_document(tmp_path: Path) -> None:
     async with serving(clock=SystemClock(), speed=60) as served:
         await served.add()
