@@ -24,6 +24,7 @@ from relay.sandbox.schedule import SteppedClock
 from relay.sandbox.truth import truth
 from relay.store.postgres import leases
 from tests.conftest import NOW_MS
+from tests.guarantees.process import http_client
 from tests.service import logging_to_memory
 from tests.sinks.far_end import FarEnd, until
 from tests.store.places import Place, PostgresPlace, SqlitePlace
@@ -116,7 +117,7 @@ class World:
 
     async def listed_videos(self) -> list[dict[str, Any]]:
         headers = {"authorization": f"Bearer {self.key()}"}
-        async with httpx.AsyncClient(base_url=self.url, headers=headers, trust_env=False) as api:
+        async with http_client(base_url=self.url, headers=headers) as api:
             videos: list[dict[str, Any]] = (await api.get("/v1/videos")).json()["videos"]
         return videos
 
@@ -161,11 +162,8 @@ class World:
         self.services.append(service)
         try:
             await until(lambda: ready.is_set() or running.done(), what="the relay's readiness")
-            async with httpx.AsyncClient(
-                base_url=service.admin.url,
-                headers={"authorization": f"Bearer {TOKEN}"},
-                trust_env=False,
-            ) as admin:
+            headers = {"authorization": f"Bearer {TOKEN}"}
+            async with http_client(base_url=service.admin.url, headers=headers) as admin:
                 yield RunningRelay(self, service, admin)
                 await until(self._has_beaten, what="a heartbeat")
         finally:

@@ -4,12 +4,12 @@ import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import httpx
 import orjson
 import pytest
 
 from relay.core import signature
 from relay.store.ownership import MAINTENANCE
+from tests.guarantees.process import http_client
 from tests.reconciliation.simulation import GIVEN_UP_MS, RunningRelay, World, world
 from tests.sinks.far_end import until
 from tests.store.places import PostgresPlace
@@ -108,7 +108,7 @@ async def test_an_original_that_comes_after_all_goes_to_the_other_sinks(away: Wo
             away.secret.encode(), now_s=away.clock.now_ms() // 1000, body=body
         )
         crm = len(away.received())
-        async with httpx.AsyncClient(trust_env=False) as sender:
+        async with http_client() as sender:
             answer = await sender.post(
                 f"{relay.service.public.url}/webhooks",
                 content=body,

@@ -13,8 +13,8 @@ from relay.sandbox.model import Access, Workspace
 from relay.sandbox.sandbox import Sandbox
 from relay.sandbox.schedule import SteppedClock
 from tests.conftest import NOW_MS
+from tests.guarantees.process import http_client
 
-DEADLINE_S = 20.0
 MEDIA = {"title": "A tour", "filename": "tour.mp4", "type": "video/mp4"}
 
 
@@ -89,7 +89,7 @@ async def serving(
     try:
         async with (
             sandbox.listen() as url,
-            httpx.AsyncClient(base_url=url, trust_env=False, timeout=DEADLINE_S) as client,
+            http_client(base_url=url) as client,
         ):
             yield Served(sandbox, url, client)
     finally:
