@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping
 from relay.core.clock import Clock
 from relay.store import Backlog
 from relay.store.ownership import MAINTENANCE
-from relay.store.postgres.driver import Connection, Database, Row
+from relay.store.postgres.connection import Connection
+from relay.store.postgres.driver import Database, Row
 from relay.store.postgres.fences import Fences
 from relay.store.tiers import OF_TIER
 

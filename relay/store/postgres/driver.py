@@ -1,15 +1,9 @@
-"""psycopg in use on threads: connections that run whole functions, each on one of its own.
+"""psycopg in use: one blocking connection, with SQL for the configured schema."""
 
-A function that has begun is never cancelled: a cancelled commit that waits for a standby would
-count as a success that no standby has.
-"""
-
-import asyncio
 import os
 import re
 import socket
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from typing import Any, NamedTuple, Self, TypeVar
@@ -17,14 +11,9 @@ from typing import Any, NamedTuple, Self, TypeVar
 import psycopg
 from psycopg import conninfo, sql
 
-from relay.core.errors import StoreUnavailable
-from relay.store.postgres.errors import classify, error_name, is_connection_lost
-
 __all__ = [
-    "Connection",
     "Cursor",
     "Database",
-    "Pool",
     "Query",
     "Row",
     "Steps",
@@ -198,117 +187,6 @@ class Database:
 
     def close(self) -> None:
         self._psycopg.close()
-
-
-class Connection:
-    """A database of its own thread, connected anew after it was lost."""
-
-    def __init__(self, dsn: str, schema: str) -> None:
-        self._dsn = dsn
-        self._schema = schema
-        self._thread = ThreadPoolExecutor(1, "postgres")
-        self._database: Database | None = None
-        self._is_closed = False
-
-    async def run(self, work: Callable[[Database], T]) -> T:
-        """Call `work` on the connection's thread; raises psycopg.Error and StoreUnavailable."""
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._thread, self._run, work)
-
-    async def read(self, query: Callable[[Database], T]) -> T:
-        """Run a query, once more if the connection was lost; raises StoreUnavailable."""
-        try:
-            try:
-                return await self.run(query)
-            except psycopg.Error as error:
-                if not is_connection_lost(error):
-                    raise
-            return await self.run(query)
-        except psycopg.Error as error:
-            raise classify(error) or StoreUnavailable(
-                f"the database cannot be read ({error_name(error)})"
-            ) from None
-
-    async def read_within(self, limit_s: float, query: Callable[[Database], T]) -> T | None:
-        """Run a query like `read`, but end a statement that takes longer; then None."""
-
-        def limited(database: Database) -> T | None:
-            try:
-                with database.snapshot():
-                    # Of this transaction alone, because a pooler shares the session.
-                    database.execute(f"SET LOCAL statement_timeout = {max(1, int(limit_s * 1000))}")
-                    return query(database)
-            except psycopg.errors.QueryCanceled:
-                return None
-
-        return await self.read(limited)
-
-    async def cut_off(self) -> None:
-        """Close it, and end the statement that runs."""
-        self.hang_up()
-        await self.close()
-
-    def hang_up(self) -> None:
-        """Break the connection, so that what runs on it fails; the next one is a new one."""
-        if (database := self._database) is not None:
-            database.hang_up()
-
-    async def close(self) -> None:
-        """Close it after what has begun."""
-        await asyncio.get_running_loop().run_in_executor(self._thread, self._close)
-        self._thread.shutdown(wait=False)
-
-    def _run(self, work: Callable[[Database], T]) -> T:
-        database = self._connected()
-        try:
-            return work(database)
-        except psycopg.Error as error:
-            # The server may have said that it ends the session without having closed it yet.
-            if is_connection_lost(error):
-                self._drop()
-            raise
-
-    def _connected(self) -> Database:
-        if self._is_closed:
-            raise StoreUnavailable("the store is closed")
-        if self._database is not None and not self._database.is_usable:
-            self._drop()
-        if self._database is None:
-            self._database = Database(self._dsn, self._schema)
-        return self._database
-
-    def _close(self) -> None:
-        self._is_closed = True
-        self._drop()
-
-    def _drop(self) -> None:
-        if self._database is not None:
-            self._database.close()
-            self._database = None
-
-
-class Pool(Connection):
-    """Connections of one purpose: each call gets the one with the fewest calls before it."""
-
-    def __init__(self, dsn: str, schema: str, *, size: int) -> None:
-        self._connections = [Connection(dsn, schema) for _ in range(size)]
-        self._calls = [0] * size
-
-    async def run(self, work: Callable[[Database], T]) -> T:
-        place = min(range(len(self._calls)), key=self._calls.__getitem__)
-        self._calls[place] += 1
-        try:
-            return await self._connections[place].run(work)
-        finally:
-            self._calls[place] -= 1
-
-    def hang_up(self) -> None:
-        for each in self._connections:
-            each.hang_up()
-
-    async def close(self) -> None:
-        for each in self._connections:
-            await each.close()
 
 
 def parse(dsn: str) -> dict[str, str]:

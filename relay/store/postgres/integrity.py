@@ -14,7 +14,8 @@ from relay.store.audience import days
 from relay.store.integrity import Content, Inspection, age
 from relay.store.postgres import digests, place, schema
 from relay.store.postgres.audience_tables import all_sets
-from relay.store.postgres.driver import Connection, Database, psycopg
+from relay.store.postgres.connection import Connection
+from relay.store.postgres.driver import Database, psycopg
 from relay.store.postgres.refusals import unopened
 
 _SCHEMA = "SELECT coalesce(max(number), 0) FROM relay.migrations"

@@ -1,6 +1,6 @@
 """psycopg in use on the event loop, for the few writes that come thousands of times a second.
 
-What has begun is never cancelled; see `driver`.
+What has begun is never cancelled; see `connection`.
 """
 
 import asyncio
@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Self, TypeVar
 
 from relay.core.errors import StoreUnavailable
+from relay.store.postgres.connection import read_again
 from relay.store.postgres.driver import (
     DOUBTS,
     Query,
@@ -18,7 +19,7 @@ from relay.store.postgres.driver import (
     psycopg,
     qualified,
 )
-from relay.store.postgres.errors import OutcomeUnknown, classify, error_name, is_connection_lost
+from relay.store.postgres.errors import OutcomeUnknown, is_connection_lost
 
 T = TypeVar("T")
 
@@ -47,10 +48,11 @@ class _Session:
         # A pooler makes up the number that it tells its client, and keeps no prepared statement.
         if pid == connection.info.backend_pid:
             connection.prepare_threshold = 0
-        connection.add_notice_handler(session._noticed)
+        connection.add_notice_handler(session.receive_notice)
         return session
 
-    def _noticed(self, notice: psycopg.errors.Diagnostic) -> None:
+    def receive_notice(self, notice: psycopg.errors.Diagnostic) -> None:
+        """Note a warning that the last commit is in doubt."""
         if notice.sqlstate in DOUBTS:
             self.is_in_doubt = True
 
@@ -109,22 +111,12 @@ class LoopConnection:
             return result
 
     async def read(self, query: Query) -> list[Row]:
-        """Run a query, once more if the connection was lost; raises StoreUnavailable."""
+        """Run a query as `read_again` does."""
 
         def steps() -> Steps[list[Row]]:
             return (yield query)
 
-        try:
-            try:
-                return await self.write(steps)
-            except psycopg.Error as error:
-                if not is_connection_lost(error):
-                    raise
-            return await self.write(steps)
-        except psycopg.Error as error:
-            raise classify(error) or StoreUnavailable(
-                f"the database cannot be read ({error_name(error)})"
-            ) from None
+        return await read_again(lambda: self.write(steps))
 
     def hang_up(self) -> None:
         """Break the connection, so that what runs on it fails; the next one is a new one."""

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from relay.core.errors import StoreUnavailable
-from relay.store.postgres.driver import Connection, Database, psycopg
+from relay.store.postgres.connection import Connection
+from relay.store.postgres.driver import Database, psycopg
 
 if TYPE_CHECKING:
     from socket import socket

@@ -1,6 +1,6 @@
 """Numbers of new rows, drawn before they are written, so that the write can be repeated."""
 
-from relay.store.postgres.driver import Connection
+from relay.store.postgres.connection import Connection
 
 
 async def draw(connection: Connection, sequence: str) -> int:

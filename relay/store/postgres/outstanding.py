@@ -7,7 +7,8 @@ from relay.core import reconstruction
 from relay.core.clock import Clock
 from relay.core.errors import StoreError
 from relay.core.event import Event
-from relay.store.postgres.driver import Connection, Database
+from relay.store.postgres.connection import Connection
+from relay.store.postgres.driver import Database
 from relay.store.rows import RECONSTRUCTED
 
 REFRESH_S = 1.0

@@ -28,7 +28,8 @@ from relay.store.ownership import (
     Introduction,
 )
 from relay.store.postgres import members, orders
-from relay.store.postgres.driver import Connection, psycopg
+from relay.store.postgres.connection import Connection
+from relay.store.postgres.driver import psycopg
 from relay.store.postgres.fences import Fence
 from relay.store.postgres.leases import Leases as Leased
 from relay.store.postgres.notifications import Notifications

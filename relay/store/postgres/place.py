@@ -6,7 +6,8 @@ from typing import NamedTuple, Self
 from relay.core.clock import Clock
 from relay.core.errors import StoreRefused, StoreUnavailable
 from relay.store import StoreWarning
-from relay.store.postgres.driver import Connection, Database, parse
+from relay.store.postgres.connection import Connection
+from relay.store.postgres.driver import Database, parse
 from relay.store.postgres.settings import PostgresSettings
 
 OLDEST = 13

@@ -5,7 +5,7 @@ from uuid import UUID
 
 from relay.store.keyed_digests import PersonDigests, TokenDigests
 from relay.store.ordering import OrderingKeys
-from relay.store.postgres.driver import Connection
+from relay.store.postgres.connection import Connection
 from relay.store.postgres.fences import Fences
 from relay.store.postgres.group_commit import GroupCommit
 from relay.store.postgres.leases import Leases

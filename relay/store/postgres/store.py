@@ -19,7 +19,8 @@ from relay.store.postgres.audience import PostgresAudience
 from relay.store.postgres.audit import PostgresAudit
 from relay.store.postgres.backlogs import Backlogs
 from relay.store.postgres.backup import PostgresBackups
-from relay.store.postgres.driver import Connection, Pool, Query, Steps
+from relay.store.postgres.connection import Connection, Pool
+from relay.store.postgres.driver import Query, Steps
 from relay.store.postgres.fences import Fences
 from relay.store.postgres.group_commit import GroupCommit
 from relay.store.postgres.integrity import PostgresInspections

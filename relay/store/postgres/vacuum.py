@@ -11,7 +11,8 @@ from functools import partial
 
 from relay.core.clock import Clock
 from relay.core.errors import StoreError
-from relay.store.postgres.driver import Connection, Database, psycopg
+from relay.store.postgres.connection import Connection
+from relay.store.postgres.driver import Database, psycopg
 from relay.store.postgres.errors import error_name
 from relay.telemetry import log
 

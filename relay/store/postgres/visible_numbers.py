@@ -7,7 +7,8 @@ the last number seen would miss it.
 import asyncio
 
 from relay.core.errors import StoreUnavailable
-from relay.store.postgres.driver import Connection, Database
+from relay.store.postgres.connection import Connection
+from relay.store.postgres.driver import Database
 
 WAIT_S = 0.5
 """Longest wait of a reader who can do without the last rows."""

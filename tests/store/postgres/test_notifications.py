@@ -5,7 +5,8 @@ from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 from functools import partial
 
-from relay.store.postgres.driver import Connection, Database
+from relay.store.postgres.connection import Connection
+from relay.store.postgres.driver import Database
 from relay.store.postgres.notifications import PAYLOAD_MAX, Notifications
 from tests.store.places import PooledPlace, PostgresPlace
 

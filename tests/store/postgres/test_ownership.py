@@ -18,7 +18,8 @@ from relay.core.errors import StoreUnavailable
 from relay.core.sink_status import SinkStatus
 from relay.store.ownership import MAINTENANCE, Introduction
 from relay.store.postgres import members, orders, schema
-from relay.store.postgres.driver import Connection, Database
+from relay.store.postgres.connection import Connection
+from relay.store.postgres.driver import Database
 from relay.store.postgres.fences import HISTORY
 from relay.store.postgres.leases import Leases
 from relay.store.postgres.ownership import PostgresOwnership, boottime_s

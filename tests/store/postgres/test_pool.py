@@ -6,7 +6,8 @@ from threading import Barrier, BrokenBarrierError
 import pytest
 
 from relay.core.errors import StoreUnavailable
-from relay.store.postgres.driver import Connection, Database, Query, psycopg
+from relay.store.postgres.connection import Connection
+from relay.store.postgres.driver import Database, Query, psycopg
 from relay.store.postgres.loop_connection import LoopConnection
 from relay.store.postgres.store import PostgresStore
 from tests.conftest import ManualClock
