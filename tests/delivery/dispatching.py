@@ -16,6 +16,7 @@ from relay.core.backpressure import THRESHOLD, Backpressure
 from relay.core.config_values import Duration, Rate, Size
 from relay.core.delivery import Delivery, Settlement, SinkResponse
 from relay.core.delivery_credit import ACKNOWLEDGEMENTS_PER_DELIVERY
+from relay.core.errors import Temporary
 from relay.core.event import LEAD_CAPTURED, Event, Outcome
 from relay.core.retry import RetryPolicy
 from relay.core.routing import Verdict
@@ -29,7 +30,13 @@ from relay.telemetry.metrics import Metrics
 from tests.virtual_time import LoopClock
 
 SINK = "sales"
+DOWN = Temporary("connection refused")
+HOUR_S = 3600.0
 Reply = Exception | SinkResponse | float | Callable[[], Awaitable[SinkResponse]]
+
+
+def now_s() -> float:
+    return asyncio.get_running_loop().time()
 
 
 def taken(sink: str = SINK) -> tuple[Verdict, ...]:

@@ -15,15 +15,10 @@ from relay.core.sink import Outcomes
 from relay.core.timeouts import Deadlines
 from relay.delivery.attempt import AttemptResult, attempt, send_function
 from tests.delivery.dispatching import SendingSink
-from tests.virtual_time import LoopClock, VirtualLoop
+from tests.virtual_time import LoopClock
 
 LIMIT = Duration.parse("10s")
 SECRET = "jane.doe@example.com"
-
-
-@pytest.fixture(scope="module")
-def anyio_backend() -> tuple[str, dict[str, Any]]:
-    return "asyncio", {"loop_factory": VirtualLoop}
 
 
 @pytest.fixture

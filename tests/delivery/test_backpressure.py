@@ -1,12 +1,8 @@
 """A dispatcher while requests wait: what credit starts, and what it never overrides."""
 
 import asyncio
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
-
-import pytest
 
 from relay.core.config_values import Duration
 from relay.core.delivery import SinkResponse
@@ -15,26 +11,19 @@ from relay.core.delivery_credit import (
     SAVED_MAX,
     SHARED_AT,
 )
-from relay.core.errors import Temporary
 from relay.delivery.circuit_breaker import FAILURE_THRESHOLD, PROBE_MAX_S
 from relay.delivery.dispatcher import BACKPRESSURE_POLL_S
-from tests.delivery.dispatching import Bench, ScriptedBatches, policy, rate, working
-from tests.virtual_time import VirtualLoop, still_while_the_store_works
+from tests.delivery.dispatching import (
+    DOWN,
+    Bench,
+    ScriptedBatches,
+    policy,
+    rate,
+    working,
+)
 
 IDS = [f"evt_{number:02}" for number in range(40)]
 HOUR = Duration.parse("1h")
-DOWN = Temporary("connection refused")
-
-
-@pytest.fixture(scope="module")
-def anyio_backend() -> tuple[str, dict[str, Any]]:
-    return "asyncio", {"loop_factory": VirtualLoop}
-
-
-@pytest.fixture(autouse=True)
-def _still() -> Iterator[None]:
-    with still_while_the_store_works():
-        yield
 
 
 async def accept(bench: Bench) -> None:

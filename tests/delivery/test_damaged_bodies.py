@@ -22,6 +22,11 @@ from tests.sinks.far_end import FarEnd, until
 ORDERED = 'ordered = "video"'
 
 
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"  # in real time, because a whole relay works
+
+
 def watched(event_id: str) -> bytes:
     data = {"id": "one", "video": {"id": "one"}, "email": "ada@example.com"}
     return orjson.dumps({"id": event_id, "event": "video.watched", "data": data})

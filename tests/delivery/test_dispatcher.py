@@ -24,32 +24,23 @@ from relay.delivery.settlement_writer import STORE_RETRY_S
 from relay.store.replays import PlannedDelivery
 from relay.store.selection import Selection
 from tests.conftest import NOW_MS
-from tests.delivery.dispatching import SINK, Bench, lead, policy, rate, working
-from tests.virtual_time import VirtualLoop, still_while_the_store_works
-
-HOUR_S = 3600.0
-DOWN = Temporary("connection refused")
-
-
-@pytest.fixture(scope="module")
-def anyio_backend() -> tuple[str, dict[str, Any]]:
-    return "asyncio", {"loop_factory": VirtualLoop}
-
-
-@pytest.fixture(autouse=True)
-def _still() -> Iterator[None]:
-    with still_while_the_store_works():
-        yield
+from tests.delivery.dispatching import (
+    DOWN,
+    HOUR_S,
+    SINK,
+    Bench,
+    lead,
+    now_s,
+    policy,
+    rate,
+    working,
+)
 
 
 @pytest.fixture
 def lines() -> Iterator[list[Any]]:
     with structlog.testing.capture_logs() as captured:
         yield captured
-
-
-def now_s() -> float:
-    return asyncio.get_running_loop().time()
 
 
 def attempts(bench: Bench) -> list[tuple[Any, ...]]:

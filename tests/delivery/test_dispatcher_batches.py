@@ -1,7 +1,7 @@
 """A dispatcher with a batch sink: how batches form, and the outcome of each event."""
 
 import asyncio
-from collections.abc import Iterator, MutableMapping
+from collections.abc import MutableMapping
 from pathlib import Path
 from typing import Any
 
@@ -14,20 +14,8 @@ from relay.core.errors import Misconfigured, Refused, Temporary
 from relay.core.sink import Outcomes
 from relay.delivery.reporter import REASONS_MAX
 from tests.delivery.dispatching import Bench, ScriptedBatches, policy, rate, working
-from tests.virtual_time import VirtualLoop, still_while_the_store_works
 
 IDS = [f"evt_{number:02}" for number in range(12)]
-
-
-@pytest.fixture(scope="module")
-def anyio_backend() -> tuple[str, dict[str, Any]]:
-    return "asyncio", {"loop_factory": VirtualLoop}
-
-
-@pytest.fixture(autouse=True)
-def _still() -> Iterator[None]:
-    with still_while_the_store_works():
-        yield
 
 
 @pytest.fixture

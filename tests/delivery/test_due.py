@@ -2,10 +2,8 @@
 
 import asyncio
 import sqlite3
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,27 +16,19 @@ from relay.delivery.circuit_breaker import PROBE_MAX_S
 from relay.delivery.dispatcher import POLL_INTERVAL_S
 from relay.store.tiers import HELD_MS
 from tests.conftest import NOW_MS, ManualClock
-from tests.delivery.dispatching import SINK, Bench, ScriptedSink, lead, policy, working
-from tests.virtual_time import VirtualLoop, still_while_the_store_works
+from tests.delivery.dispatching import (
+    DOWN,
+    HOUR_S,
+    SINK,
+    Bench,
+    ScriptedSink,
+    lead,
+    now_s,
+    policy,
+    working,
+)
 
-HOUR_S = 3600.0
 DAY_MS = 86_400_000
-DOWN = Temporary("connection refused")
-
-
-@pytest.fixture(scope="module")
-def anyio_backend() -> tuple[str, dict[str, Any]]:
-    return "asyncio", {"loop_factory": VirtualLoop}
-
-
-@pytest.fixture(autouse=True)
-def _still() -> Iterator[None]:
-    with still_while_the_store_works():
-        yield
-
-
-def now_s() -> float:
-    return asyncio.get_running_loop().time()
 
 
 def dues(bench: Bench) -> dict[str, int]:

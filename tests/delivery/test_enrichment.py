@@ -1,7 +1,6 @@
 """A lead's message says what the person has watched, and never waits or fails for it."""
 
 import asyncio
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,22 +15,10 @@ from relay.core.timeouts import TICK_S
 from relay.core.watch_history import WatchedVideo, WatchHistory
 from relay.delivery.enrichment import DISLIKED_MAX, FAILURES_MAX
 from tests.delivery.dispatching import Bench, ScriptedBatches, ScriptedSink, policy, working
-from tests.virtual_time import VirtualLoop, still_while_the_store_works
 
 HISTORY = WatchHistory.of([WatchedVideo(id="vid_1", title="Tour")])
 LIMIT_S = 2.0
 FORBIDDEN = Misconfigured("403: forbidden", status=403, about_event=True)
-
-
-@pytest.fixture(scope="module")
-def anyio_backend() -> tuple[str, dict[str, Any]]:
-    return "asyncio", {"loop_factory": VirtualLoop}
-
-
-@pytest.fixture(autouse=True)
-def _still() -> Iterator[None]:
-    with still_while_the_store_works():
-        yield
 
 
 class Enricher:

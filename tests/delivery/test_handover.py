@@ -1,41 +1,29 @@
 """New events go to their dispatcher in memory, and arrive once and in their turn all the same."""
 
 import asyncio
-from collections.abc import Iterator
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import pytest
 
 from relay.core.config_values import Duration
 from relay.core.delivery import Delivery, SinkResponse
-from relay.core.errors import Misconfigured, StoreFull, Temporary
+from relay.core.errors import Misconfigured, StoreFull
 from relay.delivery.concurrency import UNSETTLED_PER_SLOT
 from relay.delivery.dispatcher import POLL_INTERVAL_S
 from relay.delivery.prefetch import FETCH_MIN, PrefetchBuffer
 from relay.delivery.settlement_writer import STORE_RETRY_S
-from tests.delivery.dispatching import SINK, lead, policy, rate, working
+from tests.delivery.dispatching import (
+    DOWN,
+    HOUR_S,
+    SINK,
+    lead,
+    now_s,
+    policy,
+    rate,
+    working,
+)
 from tests.sinks.far_end import until
-from tests.virtual_time import VirtualLoop, still_while_the_store_works
-
-DOWN = Temporary("connection refused")
-HOUR_S = 3600.0
-
-
-@pytest.fixture(scope="module")
-def anyio_backend() -> tuple[str, dict[str, Any]]:
-    return "asyncio", {"loop_factory": VirtualLoop}
-
-
-@pytest.fixture(autouse=True)
-def _still() -> Iterator[None]:
-    with still_while_the_store_works():
-        yield
-
-
-def now_s() -> float:
-    return asyncio.get_running_loop().time()
 
 
 def delivery_of(event_id: str) -> Delivery:

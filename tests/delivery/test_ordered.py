@@ -1,36 +1,27 @@
 """A dispatcher of an ordered sink: one event of a key at a time, and others beside it."""
 
 import asyncio
-from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import pytest
 
 from relay.core.delivery import SinkResponse
-from relay.core.errors import Misconfigured, Refused, Temporary
+from relay.core.errors import Misconfigured, Refused
 from relay.core.routing import Verdict
 from relay.store.replays import PlannedDelivery
 from relay.store.selection import Selection
 from tests.conftest import NOW_MS
-from tests.delivery.dispatching import SINK, Bench, lead, policy, working
-from tests.virtual_time import VirtualLoop, still_while_the_store_works
-
-HOUR_S = 3600.0
-DOWN = Temporary("connection refused")
-
-
-@pytest.fixture(scope="module")
-def anyio_backend() -> tuple[str, dict[str, Any]]:
-    return "asyncio", {"loop_factory": VirtualLoop}
-
-
-@pytest.fixture(autouse=True)
-def _still() -> Iterator[None]:
-    with still_while_the_store_works():
-        yield
+from tests.delivery.dispatching import (
+    DOWN,
+    HOUR_S,
+    SINK,
+    Bench,
+    lead,
+    policy,
+    working,
+)
 
 
 async def arrive(bench: Bench, *names: str) -> None:

@@ -18,6 +18,11 @@ GRACE = Duration.parse("1s")
 ELSEWHERE = SinkStatus(name="all", type="http", state="parked", is_elsewhere=True)
 
 
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"  # in real time, because a whole relay works
+
+
 class Scripted:
     """An ownership that a test changes."""
 

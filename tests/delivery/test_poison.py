@@ -2,7 +2,6 @@
 
 import asyncio
 import sqlite3
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from random import Random
@@ -17,37 +16,26 @@ from relay.core.retry import SUSPECT_MIN_AGE_MS, SUSPECT_MIN_TRIES
 from relay.core.routing import Verdict
 from relay.delivery.circuit_breaker import FAILURE_THRESHOLD, PROBE_MAX_S
 from tests.delivery.dispatching import (
+    HOUR_S,
     SINK,
     Bench,
     Reply,
     ScriptedBatches,
     ScriptedSink,
     lead,
+    now_s,
     policy,
     working,
 )
-from tests.virtual_time import VirtualLoop, still_while_the_store_works
 
 pytestmark = pytest.mark.servers
 
-HOUR_S = 3600.0
 FORBIDDEN = Misconfigured("403: our credentials do not permit this", status=403, about_event=True)
 FAULT = Temporary("500: the destination has a fault", status=500, about_event=True)
 RESET = Temporary("connection reset", about_event=True)
 
 SOON_S = 15.0
 """Longest wait of a good event behind any of these numbers of bad ones."""
-
-
-@pytest.fixture(scope="module")
-def anyio_backend() -> tuple[str, dict[str, Any]]:
-    return "asyncio", {"loop_factory": VirtualLoop}
-
-
-@pytest.fixture(autouse=True)
-def _still() -> Iterator[None]:
-    with still_while_the_store_works():
-        yield
 
 
 class Choosy(ScriptedSink):
@@ -71,10 +59,6 @@ def choosy(error: SinkError, *, batches: bool = False) -> Choosy:
 
 def bad(count: int, *, start: int = 0) -> list[str]:
     return [f"bad{number:04}" for number in range(start, start + count)]
-
-
-def now_s() -> float:
-    return asyncio.get_running_loop().time()
 
 
 def waited_s(bench: Bench, event_id: str, since_s: float) -> float:

@@ -2,9 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,21 +18,9 @@ from relay.store.sqlite.disk import Room
 from tests.conftest import NOW_MS
 from tests.delivery.replaying import TAKEN_AT_ONCE, Bench, event, replaying
 from tests.store.conformance import settlement
-from tests.virtual_time import VirtualLoop, still_while_the_store_works
 
 DAY_MS = 86_400_000
 ONE: dict[Tier, int] = {"replay": 1}
-
-
-@pytest.fixture(scope="module")
-def anyio_backend() -> tuple[str, dict[str, Any]]:
-    return "asyncio", {"loop_factory": VirtualLoop}
-
-
-@pytest.fixture(autouse=True)
-def _still() -> Iterator[None]:
-    with still_while_the_store_works():
-        yield
 
 
 async def test_every_selected_event_is_delivered_again_once_and_in_order(tmp_path: Path) -> None:

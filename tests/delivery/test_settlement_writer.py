@@ -22,14 +22,9 @@ from relay.delivery.settlement_writer import (
 )
 from relay.telemetry.activity_stream import ActivityStream
 from relay.telemetry.metrics import Metrics
-from tests.virtual_time import LoopClock, VirtualLoop
+from tests.virtual_time import LoopClock
 
 SINK = "crm"
-
-
-@pytest.fixture(scope="module")
-def anyio_backend() -> tuple[str, dict[str, Any]]:
-    return "asyncio", {"loop_factory": VirtualLoop}
 
 
 class SlowStore:

@@ -37,6 +37,11 @@ url = "{url}"
 """
 
 
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"  # in real time, because a whole relay works
+
+
 def serving(folder: Path, far_end: FarEnd) -> AbstractAsyncContextManager[Relay]:
     return service.serving(service.read(folder, far_end=far_end))
 
