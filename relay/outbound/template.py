@@ -119,9 +119,8 @@ class Template:
 class _Missing(StrictUndefined):
     """Fails at every use with the bare name; `Template` decides whether it may be shown."""
 
-    @property
-    def _undefined_message(self) -> str:
-        return "" if self._undefined_name is None else str(self._undefined_name)
+    def __init__(self, hint: str | None = None, **what: Any) -> None:
+        super().__init__(str(what["name"]) if "name" in what else hint, **what)
 
 
 class _Sandbox(ImmutableSandboxedEnvironment):

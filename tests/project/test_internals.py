@@ -9,24 +9,20 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import aiosqlite
-import jinja2
 import pytest
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 import relay
-from relay.outbound import template
 from relay.receiver import app
 from relay.store.sqlite import driver
 from tests.project.test_project import CAPPED
 from tests.sinks.test_client_internals import NATS, inner_names, is_inner, parse
 
 DRIVER = {"_conn", "_execute", "_thread"}
-TEMPLATES = {"_undefined_message", "_undefined_name"}
 
 FOREIGN = {
     "sinks/nats/connection.py": NATS,
     "store/sqlite/driver.py": DRIVER,
-    "outbound/template.py": TEMPLATES,
 }
 """Every private name of a dependency, by the module that uses it."""
 
@@ -56,11 +52,6 @@ async def test_aiosqlite_has_every_inner_part_that_is_used() -> None:
     assert inner_names(parse(driver)) & DRIVER == DRIVER
 
 
-def test_jinja_has_every_inner_part_that_is_used() -> None:
-    assert [name for name in sorted(TEMPLATES) if not hasattr(jinja2.Undefined, name)] == []
-    assert {*inner_names(parse(template)), *defined(parse(template))} >= TEMPLATES
-
-
 def test_no_other_private_name_of_a_dependency_is_used(trees: dict[str, ast.Module]) -> None:
     ours = {name for tree in trees.values() for name in defined(tree)}
     found = defaultdict[str, set[str]](set)
@@ -88,7 +79,7 @@ def test_private_modules_of_dependencies_are_imported_only_where_they_are_listed
 
 
 def test_a_dependency_with_private_or_undocumented_names_in_use_has_an_upper_bound() -> None:
-    assert {"aiosqlite", "jinja2", "uvicorn"} <= CAPPED
+    assert {"aiosqlite", "uvicorn"} <= CAPPED
 
 
 def asked(tree: ast.Module, of: str) -> set[str]:

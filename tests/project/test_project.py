@@ -39,7 +39,7 @@ CLIENTS: list[str] = [
 
 CAPPED = {
     "nats-py",
-    *("aiosqlite", "jinja2", "uvicorn"),
+    *("aiosqlite", "uvicorn"),
 }
 """Dependencies used by names that any release may change: test_internals.py."""
 
