@@ -20,7 +20,7 @@ number_argument = click.argument("number", metavar="NUMBER", type=click.IntRange
 
 @click.command()
 @name_option("source", "Only this source; default all that have [source.api].")
-@moment_option("since", "The begin of the period; default that of the oldest absence not covered.")
+@moment_option("since", "Start of the period; default: that of the oldest absence not covered.")
 @moment_option("until", "The end of the period; default now.")
 @dry_run_option
 @relay_command

@@ -38,9 +38,9 @@ class CreditAccount:
 class DeliveryCredit:
     """Saves up the deliveries that acknowledgements earn, and shares them between sinks.
 
-    There is one credit for all sinks, so ten cost no more requests than one.
-    Each sharing takes back the unused deliveries of the one before, so a sink that has stopped
-    holds up no other.
+    The credit is common to all sinks, so ten sinks delay requests no more than one does.
+    Each sharing takes back unused deliveries of the previous one, so a stopped sink blocks no
+    other.
     """
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class DeliveryCredit:
         self._waiting[account] = None
 
     def remind(self, account: CreditAccount) -> None:
-        """Share what is saved if the account waits, because it has waited for long."""
+        """Share the saved deliveries, however few, if the account is waiting for some."""
         if account.seen == self._acknowledgements:
             account.stalled_at = account.seen
         account.seen = self._acknowledgements

@@ -170,7 +170,7 @@ class _Judge:
         return False
 
     def _first_asked_ms(self) -> int | None:
-        """Return the begin of the person's first view, which only the API can tell."""
+        """Return the start of the person's first view, which only the API can tell."""
         if not self._known.is_asked:
             self._result.in_doubt = True
         return None if self._known.watched is None else self._known.watched.first_ms

@@ -13,7 +13,7 @@ RETRY_MS = 300_000
 """Wait before the next automatic run for a source after a failed one."""
 
 FOLLOW_UP_MS = 24 * 3_600_000
-"""For this long after an absence, what a run had to leave is asked for again by itself."""
+"""Time after an absence in which a run that left something is followed by another one."""
 
 _RUNS_READ = 20
 
@@ -50,10 +50,10 @@ class Outages:
         self._unreconciled = found
 
     async def due_since_ms(self, source: str, *, give_up_ms: int) -> int | None:
-        """Return the begin of the period that is to be reconciled by itself now, if any.
+        """Return the start of the period that is due for an automatic run, if any.
 
-        Before `give_up_ms` after an absence, the sender may still deliver what it tried first in
-        it. Raises StoreError.
+        Until `give_up_ms` after an absence, the sender may still deliver the events that it first
+        tried then. Raises StoreError.
         """
         now_ms = self._clock.now_ms()
         if now_ms < self._not_before_ms.get(source, 0):
@@ -64,7 +64,7 @@ class Outages:
         return over[0].from_ms if over else await self._unfinished_ms(source, now_ms - give_up_ms)
 
     async def _unfinished_ms(self, source: str, before_ms: int) -> int | None:
-        """Return the begin of the last run's period if it had to leave something before this time.
+        """Return the start of the last run's period if it left something before this time.
 
         None if the last absence was long ago.
         """
@@ -81,7 +81,7 @@ class Outages:
         self._not_before_ms[source] = self._clock.now_ms() + RETRY_MS
 
     async def oldest_ms(self, source: str) -> int:
-        """Return the begin of the oldest absence that no run has covered.
+        """Return the start of the oldest absence that no run has covered.
 
         Raises NotReconciled if there is none, and StoreError.
         """

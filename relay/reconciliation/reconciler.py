@@ -151,7 +151,7 @@ class Reconciler:
         return False
 
     async def run(self) -> None:
-        """Run what is started, and start what is to be done by itself; raises StoreBroken."""
+        """Do the runs that were requested, and start those that are due; raises StoreBroken."""
         while True:
             self._wakeup.clear()
             try:

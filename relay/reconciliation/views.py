@@ -63,7 +63,7 @@ class History:
     open: int = 0
     """Views that may go on, or ended after the horizon."""
     first_within_ms: int | None = None
-    """The begin of the first view that began within the period."""
+    """Start of the first view that began within the period."""
     ends: list[Reached] = field(default_factory=list)
 
 

@@ -4,7 +4,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
 import msgspec
 
@@ -33,6 +33,27 @@ def watched_in(beside: Mapping[str, Any]) -> str | None:
 
 
 _WATCHED = re.compile(r"relay-watched|watched|\w*[-_]?relaywatched")
+
+
+@runtime_checkable
+class Throttling(Protocol):
+    """A destination that can ask for a slower pace."""
+
+    def throttle(self, retry_after: str) -> None:
+        """Ask for it from now on, with this Retry-After."""
+
+
+@runtime_checkable
+class Connected(Protocol):
+    """A destination that counts its connections."""
+
+    def connections(self) -> int:
+        """Return how many are open."""
+        ...
+
+    def contacts(self) -> int:
+        """Return how many there have been."""
+        ...
 
 
 class Harness(ABC):
@@ -77,18 +98,6 @@ class Harness(ABC):
     @abstractmethod
     async def recover(self) -> None:
         """Take everything again."""
-
-    def throttle(self, retry_after: str) -> None:
-        """From now on ask for a slower pace with this Retry-After."""
-        raise NotImplementedError
-
-    def connections(self) -> int:
-        """Count the connections that are open."""
-        raise NotImplementedError
-
-    def contacts(self) -> int:
-        """Count the connections that there have been."""
-        raise NotImplementedError
 
     def wrong_values(self) -> dict[str, object]:
         """Return a wrong value for each key that is not of every type, and for `concurrency`."""

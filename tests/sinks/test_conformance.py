@@ -18,7 +18,7 @@ from relay.core.event import LEAD_CAPTURED, Event
 from relay.core.sink import Sink
 from relay.core.watch_history import VIDEOS_MAX, WatchedVideo, WatchHistory
 from tests.conftest import ManualClock
-from tests.sinks.conformance import Harness
+from tests.sinks.conformance import Connected, Harness, Throttling
 from tests.sinks.far_end import DEADLINE_S, until
 from tests.sinks.harnesses import HARNESSES, PARAMETERS
 
@@ -192,6 +192,7 @@ async def each_comes_out_as(
 async def test_retry_after_is_kept_in_both_forms(
     far_end: Harness, sink: Sink, lead: Event, clock: ManualClock
 ) -> None:
+    assert isinstance(far_end, Throttling), "a type without it has to declare it"
     for text in ("90", formatdate(clock.ms / 1000 + 90, usegmt=True)):
         far_end.throttle(text)
         error = await failure(sink, lead)
@@ -284,6 +285,7 @@ async def test_a_sink_that_was_never_used_can_be_closed(sink: Sink) -> None:
 
 
 async def test_building_opens_no_connection(far_end: Harness, sink: Sink) -> None:
+    assert isinstance(far_end, Connected), "a type without any has to declare it"
     await asyncio.sleep(0.02)
     assert far_end.contacts() == 0
     await sink.check()
@@ -291,6 +293,7 @@ async def test_building_opens_no_connection(far_end: Harness, sink: Sink) -> Non
 
 
 async def test_no_connection_is_left_open(far_end: Harness, sink: Sink, lead: Event) -> None:
+    assert isinstance(far_end, Connected), "a type without any has to declare it"
     await asyncio.gather(*(sink.send(lead) for _ in range(8)))
     assert far_end.connections() > 0
     await sink.close()
