@@ -6,6 +6,7 @@ import struct
 import subprocess
 import traceback
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from relay.core.errors import Misconfigured
 from relay.core.event import Event
 from relay.sinks.kafka.sink import KafkaSink, build
 from tests.conftest import ManualClock
+from tests.sinks.far_end import until
 from tests.sinks.kafka.harness import KafkaHarness
 
 PASSWORD = "marked-password"
@@ -39,30 +41,43 @@ class Sinks:
         self.made.append(sink)
         return sink
 
+    async def close(self) -> None:
+        for sink in self.made:
+            await sink.close()
+
+    @asynccontextmanager
+    async def refused(self, tls: ssl.SSLContext | None = None) -> AsyncIterator[str]:
+        """Run a server that refuses every login, and close the sinks before it ends."""
+        before = asyncio.all_tasks()
+        server = await asyncio.start_server(refuse_login, "127.0.0.1", 0, ssl=tls)
+        try:
+            yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        finally:
+            await self.close()
+            server.close()
+            # Each connection has a task, also one that was made again in the meantime.
+            await until(lambda: asyncio.all_tasks() <= before, what="the end of the connections")
+
 
 @pytest.fixture
 async def make(clock: ManualClock) -> AsyncIterator[Sinks]:
     sinks = Sinks(clock)
     yield sinks
-    for sink in sinks.made:
-        await sink.close()
+    await sinks.close()
 
 
 async def test_a_wrong_password_is_misconfigured(make: Sinks, lead: Event) -> None:
-    server = await asyncio.start_server(refuse_login, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    sink = make(
-        brokers=f"127.0.0.1:{port}",
-        security_protocol="SASL_PLAINTEXT",
-        username="relay",
-        password=PASSWORD,
-    )
-    for trial in (sink.check(), sink.send(lead)):
-        with pytest.raises(Misconfigured, match="wrong username or password") as caught:
-            await trial
-        assert PASSWORD not in "".join(traceback.format_exception(caught.value))
-    server.close()
-    await server.wait_closed()
+    async with make.refused() as brokers:
+        sink = make(
+            brokers=brokers,
+            security_protocol="SASL_PLAINTEXT",
+            username="relay",
+            password=PASSWORD,
+        )
+        for trial in (sink.check(), sink.send(lead)):
+            with pytest.raises(Misconfigured, match="wrong username or password") as caught:
+                await trial
+            assert PASSWORD not in "".join(traceback.format_exception(caught.value))
 
 
 SASL_HANDSHAKE, API_VERSIONS, SASL_AUTHENTICATE = 17, 18, 36
@@ -113,18 +128,16 @@ async def test_tls_is_verified_before_the_password_is_sent(
 ) -> None:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(certificate)
-    server = await asyncio.start_server(refuse_login, "127.0.0.1", 0, ssl=context)
-    sink = make(
-        brokers=f"127.0.0.1:{server.sockets[0].getsockname()[1]}",
-        security_protocol="SASL_SSL",
-        username="relay",
-        password=PASSWORD,
-        **({"ca_file": str(certificate)} if trusted else {}),
-    )
-    with pytest.raises(Misconfigured, match=reason):
-        await sink.check()
-    server.close()
-    await server.wait_closed()
+    async with make.refused(context) as brokers:
+        sink = make(
+            brokers=brokers,
+            security_protocol="SASL_SSL",
+            username="relay",
+            password=PASSWORD,
+            **({"ca_file": str(certificate)} if trusted else {}),
+        )
+        with pytest.raises(Misconfigured, match=reason):
+            await sink.check()
 
 
 @pytest.mark.parametrize(
