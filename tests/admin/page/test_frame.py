@@ -11,7 +11,7 @@ import pytest
 
 from relay.admin.page.access.headers import SECURITY_HEADERS
 from relay.admin.page.forms import SMALL_MAX
-from relay.admin.page.view import Action, View
+from relay.admin.page.view import Action, Export, View
 from relay.admin.page.views import SECTIONS
 from relay.core.errors import StoreBroken, StoreFull, StoreUnavailable
 from tests import service
@@ -282,7 +282,8 @@ async def test_every_form_needs_its_session_its_token_and_our_origin(relay: Rela
         token, others, own = [
             {"form_token": form_token(await each.see("/"))} for each in (visitor, other, viewer)
         ]
-        for action in (*ACTIONS, *FORM_VIEWS, *EXPORTS):
+        posted: tuple[Action | View | Export, ...] = (*ACTIONS, *FORM_VIEWS, *EXPORTS)
+        for action in posted:
             path = concrete(action.path)
             for fields in ({}, {"form_token": ""}, {"form_token": "é"}, others):
                 assert_refused(await visitor.post(path, fields))
