@@ -33,28 +33,25 @@ class WarmProcess:
     def __init__(self, pid: int, told: socket.socket) -> None:
         self.pid = pid
         self._told = told
-        self._code: int | None = None
+        self._loop = asyncio.get_running_loop()
+        self._end: asyncio.Future[int] = self._loop.create_future()
+        self._loop.add_reader(told, self._read)
 
     @property
     def returncode(self) -> int | None:
-        if self._code is None:
-            with suppress(BlockingIOError):
-                self._ended(self._told.recv(64))
-        return self._code
+        return self._end.result() if self._end.done() else None
 
     async def wait(self) -> int:
-        if self._code is None:
-            self._ended(await asyncio.get_running_loop().sock_recv(self._told, 64))
-        assert self._code is not None
-        return self._code
+        return await asyncio.shield(self._end)
 
     def send_signal(self, number: signal.Signals) -> None:
         if self.returncode is None:
             os.kill(self.pid, number)
 
-    def _ended(self, text: bytes) -> None:
-        self._code = int(text)
-        self._told.close()
+    def _read(self) -> None:
+        self._loop.remove_reader(self._told)
+        with self._told:
+            self._end.set_result(int(self._told.recv(64)))
 
 
 def suits(environ: Mapping[str, str]) -> bool:
