@@ -1,5 +1,6 @@
 """One sink on the page of a running relay."""
 
+import re
 from pathlib import Path
 
 from relay.config import Config
@@ -95,6 +96,10 @@ async def test_attempts_stand_by_result_duration_and_reason(
         assert page.by_id("finding-1-title").text == "Sink leads has 1 dead letter"
         assert page.links()["look at them"] == "/dead-letters?sink=leads"
         await visitor.see("/sinks/leads?over=year", status=400)
+        state = (await visitor.see("/sinks")).by_id("sink-leads").all("td")[1].text
+        assert re.fullmatch(r"active ?last error (now|\d+ s ago): 422: the destination .*", state)
+        state = (await visitor.see("/sinks")).by_id("sink-tests").all("td")[1].text
+        assert state == "active"
 
 
 async def test_a_refused_sink_says_why_and_its_buttons_work(

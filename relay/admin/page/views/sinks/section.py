@@ -34,6 +34,9 @@ class SinkRow:
     name: str
     status: SinkStatus
     why: str
+    """The last error, if it is the cause of the state."""
+    last_error: str
+    """Another one of the last day."""
     pending: int | None
     oldest_ms: int | None
     dead: int | None
@@ -52,11 +55,13 @@ async def sink_rows(visit: Visit, sinks: Sequence[SinkFacts]) -> list[SinkRow]:
 
 def _row(sink: SinkFacts, spans: Sequence[Span], now_ms: int) -> SinkRow:
     status = sink.status()
-    is_active = status.state == "active"
+    is_cause = status.state in ("parked", "throttled")
+    is_recent = (status.last_error_ms or 0) > now_ms - DAY_MS
     return SinkRow(
         name=sink.name,
         status=status,
-        why="" if is_active else status.last_error or "",
+        why=(status.last_error or "") if is_cause else "",
+        last_error=(status.last_error or "") if is_recent and not is_cause else "",
         pending=sink.pending,
         oldest_ms=sink.oldest_pending_ms,
         dead=sink.dead,
