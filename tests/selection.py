@@ -32,7 +32,7 @@ _SHARED = {"amqp", "sqs"}
 """Folders in which `far_end` is a real server as well: one per process."""
 
 _GROUPS = {
-    "week": r"^tests/admin/page/browser/test_(journeys|views)\.py",
+    "week": r"^tests/admin/page/browser/(test_views|journeys/test_(events|people))\.py",
     "browser": r"^tests/admin/page/browser/",
     "image": r"^tests/deploy/test_(image|compose|compose_runs)\.py",
     "day": r"^tests/deploy/test_(dashboards|panel_values|runbook|scripted_day)\.py",
