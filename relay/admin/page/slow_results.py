@@ -53,7 +53,7 @@ class SlowResults:
         return read_now
 
     def forget(self) -> None:
-        """Read everything anew from now on, because somebody changed something."""
+        """Read everything anew after a change."""
         self._kept.clear()
         self._running = {}
 
