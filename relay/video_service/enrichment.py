@@ -91,8 +91,7 @@ class WatchHistories:
             return None
         key = Key.of(event.source, address)
         if (history := self._kept.find(key)) is not None:
-            self._metrics.enriched("cached")
-            return history
+            return await self._recall(history, address)
         if self._pauses.has(event.source):
             self._metrics.enriched("paused")
             return None
@@ -116,6 +115,20 @@ class WatchHistories:
         self.adopt({})
         if ending := {*running, *self._closing}:
             await asyncio.wait(ending)
+
+    async def _recall(self, history: WatchHistory, address: str) -> WatchHistory | None:
+        """Return a kept history, unless the person was erased, maybe through another relay."""
+        try:
+            is_erased = await self._is_erased(address)
+        except RelayError:
+            self._metrics.enriched("failed")
+            return None
+        if is_erased:
+            self.forget(address)
+            self._metrics.enriched("erased")
+            return None
+        self._metrics.enriched("cached")
+        return history
 
     async def _answer(self, key: Key, address: str) -> WatchHistory | None:
         task = self._running.get(key)

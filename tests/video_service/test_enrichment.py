@@ -219,6 +219,25 @@ async def test_an_erasure_drops_what_is_kept(bench: Bench, ada: Event, lead: Eve
     assert await bench.ask(ada) is None
 
 
+async def test_what_is_kept_of_a_person_whom_another_relay_erased_is_not_used(
+    bench: Bench, ada: Event
+) -> None:
+    await bench.ask(ada)
+    bench.erased.add(EMAIL)
+    assert await bench.ask(ada) is None
+    assert bench.histories.of(EMAIL) == []
+    assert bench.counts == {"answered": 1, "erased": 1}
+
+
+async def test_what_is_kept_is_not_used_while_the_store_cannot_tell_of_erasures(
+    bench: Bench, ada: Event
+) -> None:
+    await bench.ask(ada)
+    bench.store_fails = True
+    assert await bench.ask(ada) is None
+    assert bench.counts == {"answered": 1, "failed": 1}
+
+
 async def test_an_erasure_ends_look_ups_that_have_begun(bench: Bench, ada: Event) -> None:
     bench.far.reply = lambda _: None
     asking = asyncio.create_task(bench.ask(ada))
