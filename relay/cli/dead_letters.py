@@ -53,7 +53,7 @@ def _row(letter: dict[str, Any]) -> dict[str, object]:
         "RECEIVED": moment(letter["received_ms"]),
         "GIVEN UP": ago(letter["settled_ms"]),
         "SINK": letter["sink"],
-        "EVENT": letter["kind"],
+        "EVENT": f"{letter['kind']} (reconstructed)" if letter["reconstructed"] else letter["kind"],
         "ID": letter["id"],
         "TRIES": letter["attempts"],
         "REASON": letter["reason"] or "-",

@@ -102,6 +102,8 @@ class DeadLetter:
     attempts: int
     settled_ms: int | None
     reason: str | None
+    reconstructed: bool = False
+    """Made from the sender's API, because the original was lost in an outage."""
 
 
 @dataclass(frozen=True, slots=True)

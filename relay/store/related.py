@@ -23,6 +23,8 @@ class RelatedEvent:
     video: str | None
     title: str | None
     """The video's latest title."""
+    reconstructed: bool = False
+    """Made from the sender's API, because the original was lost in an outage."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,7 +52,8 @@ FROM relay.attempts WHERE event = %s ORDER BY started_at, number
 # Sink by sink, so that the index gives the newest of each.
 _DEAD = """
 SELECT letter.* FROM unnest(%b::text[]) AS s (name), LATERAL (
-    SELECT e.seq, e.source, e.id, e.kind, e.received_at, d.sink, d.attempts, d.settled_at, d.reason
+    SELECT e.seq, e.source, e.id, e.kind, e.received_at, d.sink, d.attempts, d.settled_at, d.reason,
+        e.reconstructed
     FROM relay.deliveries d JOIN relay.events e ON e.seq = d.event
     WHERE d.sink = s.name AND d.status = 'dead' AND {fits}
     ORDER BY d.event DESC LIMIT %s
@@ -189,7 +190,7 @@ def dead_letters(
     """Return the newest dead letters, with all of the last event's: pages end between events."""
     where, values = _dead(db, selection, digests)
     rows = db.execute(_DEAD.format(fits=where), (_with_dead(db, selection), *values, limit))
-    letters = [DeadLetter(*row) for row in rows.fetchall()]
+    letters = [DeadLetter(*(*row, mark != ORIGINAL)) for *row, mark in rows.fetchall()]
     if len(letters) <= limit:
         return letters
     return [letter for letter in letters if letter.seq >= letters[limit - 1].seq]

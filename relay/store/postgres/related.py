@@ -10,7 +10,7 @@ from relay.store.keyed_digests import PersonDigests
 from relay.store.postgres.driver import Database, Row
 from relay.store.postgres.text import storable
 from relay.store.related import NEWEST_MAX, TOTAL_MAX, Related, RelatedEvent, RelatedEvents
-from relay.store.rows import document_of
+from relay.store.rows import ORIGINAL, document_of
 
 _COUNTED = "SELECT person, video FROM relay.audience WHERE event = %s"
 _BODY = "SELECT kind, body FROM relay.events WHERE seq = %s"
@@ -25,7 +25,8 @@ SELECT greatest(
 )
 """
 _NEWEST = f"""
-SELECT e.seq, e.source, e.id, e.kind, e.received_at, nullif(a.step, '{LEAD}'), v.id, v.title
+SELECT e.seq, e.source, e.id, e.kind, e.received_at, nullif(a.step, '{LEAD}'), v.id, v.title,
+    e.reconstructed
 FROM relay.audience a JOIN relay.events e ON e.seq = a.event
 LEFT JOIN relay.videos v ON v.number = a.video
 WHERE a.{{column}} = %s AND a.event != %s AND a.event >= %s
@@ -53,7 +54,8 @@ def related(db: Database, seq: int, digests: PersonDigests, *, limit: int) -> Re
         values = (value, seq, floor)
         rows = db.execute(_NEWEST.format(column=column), (*values, limit)).fetchall()
         (total,) = db.execute(_TOTAL.format(column=column), values).fetchall()[0]
-        return RelatedEvents(name, [RelatedEvent(*row) for row in rows], total)
+        events = [RelatedEvent(*(*row, mark != ORIGINAL)) for *row, mark in rows]
+        return RelatedEvents(name, events, total)
 
     return Related(
         person=None if person is None else having("person", person, f"{person:016x}"),

@@ -40,7 +40,8 @@ SELECT sink, started_at, duration_ms, result, status, reason, answer, replay
 FROM attempts WHERE event = ? ORDER BY started_at, rowid
 """
 _DEAD = """
-SELECT e.seq, e.source, e.id, e.kind, e.received_at, d.sink, d.attempts, d.settled_at, d.reason
+SELECT e.seq, e.source, e.id, e.kind, e.received_at, d.sink, d.attempts, d.settled_at, d.reason,
+    e.reconstructed
 FROM deliveries d JOIN events e ON e.seq = d.event
 WHERE d.status = 'dead' AND {fits}
 ORDER BY d.event DESC LIMIT ?
@@ -164,7 +165,8 @@ def dead_letters(
 
 def _letters(db: sqlite3.Connection, selection: Selection, limit: int) -> list[DeadLetter]:
     where, values = _dead(selection)
-    return [DeadLetter(*row) for row in db.execute(_DEAD.format(fits=where), (*values, limit))]
+    rows = db.execute(_DEAD.format(fits=where), (*values, limit))
+    return [DeadLetter(*(*row, mark != ORIGINAL)) for *row, mark in rows]
 
 
 def dead(

@@ -8,7 +8,7 @@ from typing import Any
 from relay.core.event import LEAD, engagement
 from relay.store.keyed_digests import PersonDigests
 from relay.store.related import NEWEST_MAX, TOTAL_MAX, Related, RelatedEvent, RelatedEvents
-from relay.store.rows import document_of
+from relay.store.rows import ORIGINAL, document_of
 from relay.store.sqlite.driver import sqlite3
 
 _COUNTED = "SELECT person, video FROM audience WHERE event = ?"
@@ -25,7 +25,8 @@ SELECT max(
 )
 """
 _NEWEST = f"""
-SELECT e.seq, e.source, e.id, e.kind, e.received_at, nullif(a.step, '{LEAD}'), v.id, v.title
+SELECT e.seq, e.source, e.id, e.kind, e.received_at, nullif(a.step, '{LEAD}'), v.id, v.title,
+    e.reconstructed
 FROM audience a CROSS JOIN events e ON e.seq = a.event LEFT JOIN videos v ON v.number = a.video
 WHERE a.{{column}} = ?1 AND a.event >= ?3 AND a.event != ?2
 ORDER BY a.event DESC LIMIT ?4
@@ -50,7 +51,8 @@ def related(
     def having(column: str, value: int, name: str) -> RelatedEvents:
         rows = db.execute(_NEWEST.format(column=column), (value, seq, floor, limit))
         (total,) = db.execute(_TOTAL.format(column=column), (value, seq, floor)).fetchone()
-        return RelatedEvents(name, [RelatedEvent(*row) for row in rows], total)
+        events = [RelatedEvent(*(*row, mark != ORIGINAL)) for *row, mark in rows]
+        return RelatedEvents(name, events, total)
 
     return Related(
         person=None if person is None else having("person", person, f"{person:016x}"),

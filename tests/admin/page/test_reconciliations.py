@@ -1,12 +1,14 @@
 """Reconciliations on the page: sources with an API, runs with reports, and marks of events."""
 
 import asyncio
+import csv
 from pathlib import Path
 
 from msgspec.structs import replace
 
 from relay.core import reconstruction
 from relay.core.event import LEAD_CAPTURED
+from relay.core.routing import Verdict
 from relay.core.sample_events import event
 from tests import service
 from tests.admin.page.document import Element
@@ -107,3 +109,23 @@ async def test_reconstructed_and_superseded_events_are_marked(tmp_path: Path) ->
         assert "superseded" not in page.by_id("event-2").text
         mark = (await visitor.see("/events/1")).by_id("made").text
         assert "The original has arrived since" in mark
+
+
+async def test_dead_letters_and_related_events_are_marked_too(tmp_path: Path) -> None:
+    config = service.read(tmp_path, tables=ADMIN)
+    async with service.serving(config) as relay, visiting(relay) as visitor:
+        store, now_ms = relay.service._store, relay.service._clock.now_ms()
+        sample = event(LEAD_CAPTURED, source="main", event_id="evt_1")
+        lead = replace(sample, received_ms=now_ms)
+        made = replace(lead, id="reconstructed-1", reconstructed=True)
+        dead = Verdict("leads", "fails", "when failed: TypeError")
+        await store.reconstructions.accept(made, (dead,), person=None, stored=lambda _: None)
+        await store.accept(replace(lead, id="evt_2"), (dead,), lambda _: None)
+        page = await visitor.see("/dead-letters")
+        assert "reconstructed " in page.by_id("dead-1-leads").text
+        assert "reconstructed " not in page.by_id("dead-2-leads").text
+        file = await visitor.client.get(page.links()["CSV"])
+        rows = list(csv.DictReader(file.text.splitlines()))
+        assert [row["mark"] for row in rows] == ["", "reconstructed"]
+        assert "reconstructed" in (await visitor.see("/events/2")).by_id("person-1").text
+        assert "reconstructed" not in (await visitor.see("/events/1")).by_id("person-2").text

@@ -104,7 +104,7 @@ async def _sinks(visit: Visit) -> list[str]:
 async def read_table(visit: Visit, chosen: DeadLetterFilter) -> AsyncIterator[Rows]:
     """Read all dead letters that a filter selects."""
     visit.check_filter(*asdict(chosen.filter).values())
-    heads = [("died", "received", "sink", "source", "kind", "id", "attempts", "reason")]
+    heads = [("died", "received", "sink", "source", "kind", "id", "attempts", "reason", "mark")]
     async for page in visit.pages(list_dead_letters, chosen.page):
         yield [*heads, *(_row(visit, letter) for letter in page.dead_letters)]
         heads = []
@@ -113,7 +113,9 @@ async def read_table(visit: Visit, chosen: DeadLetterFilter) -> AsyncIterator[Ro
 def _row(visit: Visit, letter: DeadLetter) -> Sequence[object]:
     died = "" if letter.settled_ms is None else iso(letter.settled_ms)
     names = (letter.sink, letter.source, visit.text(letter.kind), visit.text(letter.id))
-    return (died, iso(letter.received_ms), *names, letter.attempts, visit.text(letter.reason))
+    mark = "reconstructed" if letter.reconstructed else ""
+    reason = visit.text(letter.reason)
+    return (died, iso(letter.received_ms), *names, letter.attempts, reason, mark)
 
 
 async def replay_one(visit: Visit, _: Nothing, chosen: OneDelivery) -> Done:
