@@ -5,6 +5,7 @@ import itertools
 import signal
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import orjson
@@ -17,6 +18,7 @@ from tests.guarantees.process import Relay, until
 from tests.operator import ADMIN
 from tests.sandbox.service import Served, serving
 from tests.sinks.far_end import FarEnd
+from tests.store.places import PostgresPlace
 
 KILLED = -signal.SIGKILL
 EVERY_S = 0.1
@@ -52,6 +54,13 @@ main(sys.argv[3:])
 SINK = '[[sink]]\nname = "crm"\ntype = "http"\nurl = "{}"\nevents = ["*", "webhook.test"]\n'
 
 
+@pytest.fixture
+def place() -> Iterator[PostgresPlace]:
+    place = PostgresPlace()
+    yield place
+    place.drop()
+
+
 class Operator:
     """Runs `relay rotate run` in processes of their own."""
 
@@ -78,10 +87,24 @@ async def publish(served: Served, stop: asyncio.Event) -> None:
         await asyncio.sleep(EVERY_S)
 
 
-async def installed(folder: Path, served: Served, *, crm: FarEnd) -> tuple[Relay, Endpoint, Path]:
+def expected_of(served: Served) -> set[tuple[str, str]]:
+    """Name what was published, by event and video."""
+    videos = served.sandbox.workspace.videos
+    return {(kind, video) for video in videos for kind in ("video.created", "video.ready")}
+
+
+def told(crm: FarEnd) -> Counter[tuple[str, str]]:
+    """Count what the sink was sent, by event and video."""
+    bodies = [orjson.loads(request.body) for request in crm.requests]
+    return Counter((body["event"], body["data"]["id"]) for body in bodies)
+
+
+async def installed(
+    folder: Path, served: Served, *, crm: FarEnd, store: str = 'min_free = "0B"'
+) -> tuple[Relay, Endpoint, Path]:
     """Register the endpoint of a relay, and put its secret and its id into the config."""
     secret = folder / "secret"
-    relay = Relay(folder.parent, sinks=SINK.format(crm.url()), secret=f"file:{secret}")
+    relay = Relay(folder.parent, sinks=SINK.format(crm.url()), store=store, secret=f"file:{secret}")
     record = await served.register(relay.url)
     endpoint = served.sandbox.workspace.endpoints[record["id"]]
     secret.write_text(f"{endpoint.secret}\n", encoding="utf-8")
@@ -95,6 +118,39 @@ async def installed(folder: Path, served: Served, *, crm: FarEnd) -> tuple[Relay
 
 
 @pytest.mark.long
+async def test_one_run_rotates_for_all_relays_that_share_a_store_and_the_secrets_file(
+    tmp_path: Path, place: PostgresPlace
+) -> None:
+    folder, elsewhere = tmp_path / "keys", tmp_path / "elsewhere"
+    folder.mkdir()
+    elsewhere.mkdir()
+    dsn, schema = place.server.dsn, place.schema
+    store = f'type = "postgres"\ndsn = "{dsn}"\nschema = "{schema}"'
+    async with serving(clock=SystemClock(), speed=SPEED) as served, FarEnd() as crm:
+        relay, endpoint, secret = await installed(folder, served, crm=crm, store=store)
+        other = Relay(elsewhere, sinks=SINK.format(crm.url()), store=store, secret=f"file:{secret}")
+        endpoint.url = other.url
+        async with relay, other:
+            await relay.start()
+            await other.start()
+            stop = asyncio.Event()
+            publishing = asyncio.create_task(publish(served, stop))
+            before = endpoint.secret
+            code, output = await Operator(relay, folder).run()
+            assert (code, endpoint.secret == before) == (0, False), output
+            rotated = len(served.sandbox.workspace.videos)
+            await until(
+                lambda: len(served.sandbox.workspace.videos) > rotated + 5, what="events afterwards"
+            )
+            stop.set()
+            await publishing
+            await until(lambda: not served.sandbox.workspace.outbox, what="the last attempt")
+            expected = expected_of(served)
+            await until(lambda: len(crm.requests) >= len(expected), what="all deliveries")
+            assert await other.metric("relay_requests_total", code="202") > 0
+    assert told(crm) == Counter(expected)
+
+
 async def test_a_run_that_is_killed_anywhere_and_run_again_loses_nothing(
     tmp_path: Path, say: Say
 ) -> None:
@@ -122,13 +178,8 @@ async def test_a_run_that_is_killed_anywhere_and_run_again_loses_nothing(
             stop.set()
             await publishing
             await until(lambda: not served.sandbox.workspace.outbox, what="the last attempt")
-            expected = {
-                (kind, video)
-                for video in served.sandbox.workspace.videos
-                for kind in ("video.created", "video.ready")
-            }
+            expected = expected_of(served)
             await until(lambda: len(crm.requests) >= len(expected), what="all deliveries")
-    bodies = [orjson.loads(request.body) for request in crm.requests]
-    assert Counter((body["event"], body["data"]["id"]) for body in bodies) == Counter(expected)
+    assert told(crm) == Counter(expected)
     assert set(resumed) == {*RESUMED, "from the start"}
     say(f"killed at {step - 1} steps under {len(expected)} events: {dict(resumed)}")
