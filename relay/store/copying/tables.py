@@ -48,7 +48,8 @@ TABLES = (
 
 LEFT_OUT = {
     "migrations": "each engine has its own",
-    "id_filters": "of SQLite, which has no index of all ids",
+    "ids": "of SQLite, which has no index of all ids",
+    "id_filters": "of SQLite, as ids",
     "sqlite_sequence": "of SQLite; the sequences of the target go on from it",
     "added_totals": "parts of totals that the target has not added up yet",
     "backlogs": "counted from the deliveries",
@@ -66,5 +67,5 @@ COLUMNS_LEFT_OUT = {
 }
 """Columns that only the target has, with the reason why they keep their default."""
 
-STATE_LEFT_OUT = frozenset({"clean", "probed", "copying"})
+STATE_LEFT_OUT = frozenset({"clean", "probed", "copying", "indexed"})
 """Rows of `state` that say something of the engine, not of the events."""

@@ -12,12 +12,15 @@ from relay.store.ordering import OrderingKeys
 from relay.store.rows import digest
 from relay.store.sqlite import bulk, id_periods
 from relay.store.sqlite.driver import Row, sqlite3
+from relay.store.sqlite.group_commit import transaction
 from relay.store.sqlite.known_ids import KnownIds, as_json
 from relay.store.sqlite.ordering import HELD_BACK
 from relay.store.sqlite.totals import TRIGGERED
 
 Arrival = tuple[Event, Sequence[Verdict], Total]
 """An event, its sinks, and the total that it adds to."""
+
+Numbered = tuple[int, Arrival]
 
 _VIEW = """
 CREATE TEMP VIEW {view} AS
@@ -30,8 +33,7 @@ CREATE TEMP TRIGGER accept_{view} INSTEAD OF INSERT ON {view} BEGIN
     SELECT
         NEW.seq, NEW.source, NEW.id, NEW.kind, NEW.created_at, NEW.received_at, NEW.digest,
         NEW.headers, NEW.body
-    WHERE NEW.elsewhere IS NULL OR NOT EXISTS (SELECT 1 {known})
-    ON CONFLICT DO NOTHING;
+    WHERE NEW.elsewhere IS NULL OR NOT EXISTS (SELECT 1 {known});
     {totals}
     INSERT INTO deliveries (event, sink, status, due_at, settled_at, reason, turn)
     SELECT
@@ -42,19 +44,19 @@ CREATE TEMP TRIGGER accept_{view} INSTEAD OF INSERT ON {view} BEGIN
 END;
 """
 _TURN = "iif(type = 'integer', atom, NULL)"
-_KNOWN = id_periods.IN_PERIODS.format(periods="NEW.elsewhere", source="NEW.source", id="NEW.id")
+_ELSEWHERE = id_periods.IN_PERIODS.format(periods="NEW.elsewhere", source="NEW.source", id="NEW.id")
 TRIGGER = _VIEW.format(
-    view="arrivals", totals=TRIGGERED, known=_KNOWN, held_back="0", turn="NULL"
+    view="arrivals", totals=TRIGGERED, known=_ELSEWHERE, held_back="0", turn="NULL"
 ) + _VIEW.format(
     view="arrivals_with_turns",
     totals=TRIGGERED,
-    known=_KNOWN,
+    known=_ELSEWHERE,
     held_back=HELD_BACK.format(sink="key", turn=_TURN),
     turn=_TURN,
 )
 """`verdicts` is an object by sink: null, a turn, or the reason why the rule failed on the event.
 
-`elsewhere` is a list of the older periods that may have the id; null for none.
+`elsewhere` is a list of the indexed periods that may have the id; null for none.
 
 The second view looks up waiting turns, which would slow down events without one.
 """
@@ -69,7 +71,11 @@ SELECT max(
 _ADD = "INSERT INTO arrivals VALUES {rows}"
 _ADD_WITH_TURNS = "INSERT INTO arrivals_with_turns VALUES {rows}"
 _ADDED = "SELECT json_group_array(seq) FROM events WHERE seq >= ?"
-_KNOWN_DIGEST = "SELECT i.digest " + id_periods.IN_PERIODS.format(periods="?", source="?", id="?")
+_RECENT_DIGEST = """
+SELECT digest FROM events WHERE seq IN (SELECT value FROM json_each(?)) AND source = ? AND id = ?
+"""
+_KNOWN = id_periods.IN_PERIODS.format(periods="?", source="?", id="?")
+_KNOWN_DIGEST = f"SELECT digest FROM events WHERE seq IN (SELECT i.seq {_KNOWN})"
 _KEEP = """
 INSERT INTO unreadable (source, digest, received_at, reason, headers, body)
 VALUES {rows} ON CONFLICT DO NOTHING
@@ -87,18 +93,58 @@ class Acceptance:
         """`last` is the last number that an event has had."""
         self._turns = turns
         self._ids = ids
+        self._recent = ids.recent
         self._last = last
 
     def __call__(self, db: sqlite3.Connection, arrivals: Sequence[Arrival]) -> list[Outcome]:
         first = self.next_numbers(len(arrivals))
-        events = [self._row(seq, *arrival) for seq, arrival in enumerate(arrivals, first)]
+        new: list[Numbered] = []
+        again: list[Numbered] = []
+        for numbered in enumerate(arrivals, first):
+            seq, (event, _, _) = numbered
+            if self._recent.candidates(event.source, event.id):
+                again.append(numbered)
+            else:
+                self._recent.add(event.source, event.id, seq)
+                new.append(numbered)
+        if not again:
+            return self._insert(db, new)
+        with transaction(db):
+            inserted = self._insert(db, new) if new else ()
+            outcomes = dict(zip((seq for seq, _ in new), inserted, strict=True))
+            for seq, arrival in again:
+                outcomes[seq] = self._insert_one(db, seq, arrival)
+        return [outcome for _, outcome in sorted(outcomes.items())]
+
+    def _insert(self, db: sqlite3.Connection, numbered: Sequence[Numbered]) -> list[Outcome]:
+        """Insert events that are not among the recent ones."""
+        events = [self._row(seq, *arrival) for seq, arrival in numbered]
         before = db.total_changes
-        in_order = any(each.key is not None for _, verdicts, _ in arrivals for each in verdicts)
+        of_sinks = [verdicts for _, (_, verdicts, _) in numbered]
+        in_order = any(each.key is not None for verdicts in of_sinks for each in verdicts)
         bulk.write(db, _ADD_WITH_TURNS if in_order else _ADD, events)
-        if db.total_changes - before == sum(2 + len(verdicts) for _, verdicts, _ in arrivals):
-            return ["accepted"] * len(arrivals)
-        new: Container[int] = set(orjson.loads(db.execute(_ADDED, (first,)).fetchone()[0]))
+        if db.total_changes - before == sum(2 + len(verdicts) for verdicts in of_sinks):
+            return ["accepted"] * len(events)
+        added = db.execute(_ADDED, (events[0][0],)).fetchone()[0]
+        new: Container[int] = set(orjson.loads(added))
         return ["accepted" if row[0] in new else self._compare(db, row) for row in events]
+
+    def _insert_one(self, db: sqlite3.Connection, seq: int, arrival: Arrival) -> Outcome:
+        """Insert an event unless a recent one has its id."""
+        event, _, _ = arrival
+        known = self.recent_digest(db, event)
+        if known is not None:
+            return "duplicate" if known == digest(event.body) else "conflict"
+        self._recent.add(event.source, event.id, seq)
+        return self._insert(db, [(seq, arrival)])[0]
+
+    def recent_digest(self, db: sqlite3.Connection, event: Event) -> bytes | None:
+        """Return the digest of the recent event with the same id."""
+        seqs = self._recent.candidates(event.source, event.id)
+        if not seqs:
+            return None
+        row = db.execute(_RECENT_DIGEST, (as_json(seqs), event.source, event.id)).fetchone()
+        return None if row is None else row[0]
 
     def numbered(
         self, db: sqlite3.Connection, arrivals: Sequence[Arrival]
@@ -116,21 +162,21 @@ class Acceptance:
     def next_numbers(self, count: int = 1) -> int:
         """Return the first of some numbers for new events, on the writer's thread.
 
-        They are in one period, whose index finds the same id twice among them. What they leave
-        out, like the numbers of a failed transaction, is a gap, which is harmless.
+        Those of a failed transaction are a gap, which is harmless.
         """
         first = self._last + 1
-        period = id_periods.of(self._last + count)
-        if id_periods.of(first) != period:
-            first = id_periods.first(period)
-        self._last = first + count - 1
-        self._ids.enter(period)
+        self._last += count
+        self._ids.enter(id_periods.of(self._last))
         return first
 
     def elsewhere(self, event: Event) -> str | None:
-        """Return the older periods that may have an event's id, as JSON; None for no period."""
+        """Return the indexed periods that may have an event's id, as JSON; None for no period."""
         periods = self._ids.elsewhere(event.source, event.id)
         return as_json(periods) if periods else None
+
+    def remember(self, event: Event, seq: int) -> None:
+        """Know the id of an event that was inserted."""
+        self._recent.add(event.source, event.id, seq)
 
     def _row(self, seq: int, event: Event, verdicts: Sequence[Verdict], total: Total) -> Row:
         return (
@@ -159,8 +205,7 @@ class Acceptance:
         return self._turns.live(verdict.sink, verdict.key)
 
     def _compare(self, db: sqlite3.Connection, row: Row) -> Outcome:
-        _, source, event_id, _, _, _, received, *_ = row
-        periods = self._ids.everywhere(source, event_id)
+        _, source, event_id, _, _, _, received, *_, periods = row
         known = db.execute(_KNOWN_DIGEST, (periods, source, event_id)).fetchone()[0]
         return "duplicate" if known == received else "conflict"
 

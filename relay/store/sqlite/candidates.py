@@ -7,7 +7,7 @@ from relay.store.conditions import Condition
 from relay.store.selection import Selection
 from relay.store.sqlite.conditions import UNCOUNTED, WITH_PREFIX
 from relay.store.sqlite.driver import sqlite3
-from relay.store.sqlite.id_periods import IN_INDEX, INDEXED, WITH_ID
+from relay.store.sqlite.id_periods import IDS, IN_INDEX, IS_OPEN, WITH_ID
 
 REPLAYED_MAX = 10_000
 """Deliveries of replays above which pending ones are not taken from their index, which is by time
@@ -82,12 +82,15 @@ class Candidates(NamedTuple):
     def of(cls, db: sqlite3.Connection, selection: Selection) -> Self:
         """Choose the list with the fewest events."""
         if (event_id := selection.id) is not None:
-            return cls((Listed("events", "seq", f"seq IN ({WITH_ID})", (event_id,)),))
+            return cls((Listed("events", "seq", f"seq IN ({WITH_ID})", (event_id, event_id)),))
         if (prefix := selection.id_prefix) is not None:
-            fits = f"{IN_INDEX} AND i.{WITH_PREFIX}"
-            listed = Listed(INDEXED, "i.seq", fits, (prefix, prefix))
-            if listed.count_to(db, PREFIXED_MAX + 1) <= PREFIXED_MAX:
-                return cls((listed,))
+            values = prefix, prefix
+            lists = (
+                Listed(IDS, "i.seq", f"{IN_INDEX} AND i.{WITH_PREFIX}", values),
+                Listed("events", "seq", f"{IS_OPEN} AND {WITH_PREFIX}", values),
+            )
+            if sum(each.count_to(db, PREFIXED_MAX + 1) for each in lists) <= PREFIXED_MAX:
+                return cls(lists)
         if (person := selection.person_number) is not None:
             # An index of people would cost a page per event when the audience is counted, and
             # these rows are so small that a search gets through them quickly.

@@ -70,7 +70,7 @@ def fits(
 def of_event(selection: Selection) -> list[Condition]:
     """Return the conditions on `events e` that do not concern deliveries."""
     return [
-        (f"e.seq IN ({WITH_ID})", [selection.id]),
+        (f"e.seq IN ({WITH_ID})", [selection.id, selection.id]),
         (f"e.{WITH_PREFIX}", [selection.id_prefix, selection.id_prefix]),
         ("e.source = ?", [selection.source]),
         ("e.kind GLOB ?", [selection.kind]),

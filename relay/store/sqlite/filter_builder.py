@@ -1,4 +1,4 @@
-"""Filters of full periods: read from the store, or made in steps that leave others their turn."""
+"""Indexes full periods, and provides their filters, in steps that leave others their turn."""
 
 import asyncio
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from functools import partial
 import orjson
 
 from relay.core.errors import StoreBroken, StoreError
-from relay.store.sqlite import id_filter, id_periods, known_ids
+from relay.store.sqlite import id_filter, id_periods, id_runs, known_ids
 from relay.store.sqlite.disk import Room
 from relay.store.sqlite.driver import Connection, sqlite3
 from relay.store.sqlite.group_commit import GroupCommit
@@ -23,8 +23,7 @@ _IS_FULL = "SELECT max(seq) >= ? FROM events"
 # One row of JSON, because Python's lock changes hands at each row.
 _IDS = f"""
 SELECT json_group_array(json_array(source, id)) FROM (
-    SELECT source, id FROM events
-    WHERE seq >> {id_periods.BITS} = ? AND (source, id) > (?, ?)
+    SELECT source, id FROM ids WHERE period = ? AND (source, id) > (?, ?)
     ORDER BY source, id LIMIT {STEP_ROWS}
 )
 """
@@ -33,7 +32,10 @@ _NOTHING = Stored(0, b"", bytes(known_ids.COLUMN_BYTES))
 
 
 class FilterBuilder:
-    """Provides missing filters on request, oldest first, and retries until it succeeds."""
+    """Indexes full periods and provides missing filters on request, oldest first.
+
+    It retries until it succeeds.
+    """
 
     def __init__(self, ids: KnownIds, writer: GroupCommit, reader: Connection, room: Room) -> None:
         self._ids = ids
@@ -88,6 +90,9 @@ class FilterBuilder:
             if not periods & id_filter.bit_of(period):
                 if not await self._reader.read(partial(_is_full, period=period)):
                     break
+                if period in self._ids.recent.periods:
+                    self._room.require()
+                    await id_runs.write(period, self._writer, self._reader)
                 await self._add_period(column, period)
                 periods |= id_filter.bit_of(period)
         made = bytes(column)

@@ -83,9 +83,11 @@ class GroupCommit:
         clock: Clock,
         committed: Callable[[float], None],
         files: Files,
+        rolled_back: Callable[[], None] = lambda: None,
     ) -> None:
         """`committed` is called with the seconds of each transaction, without a checkpoint.
 
+        `rolled_back` is called after each one that failed; both are called before the next one.
         `files` are checked on the connection's thread after each transaction, and all of them
         before it if the last check is older than `CHECK_INTERVAL_S`.
         """
@@ -95,6 +97,7 @@ class GroupCommit:
         self._clock = clock
         self._committed = committed
         self._files = files
+        self._rolled_back = rolled_back
         self._checked_s = -math.inf
         self._waiting: list[_Waiting] = []
         self._flushing: asyncio.Task[None] | None = None
@@ -181,6 +184,7 @@ class GroupCommit:
         try:
             results, committed_s = await self._connection.run(lambda db: self._commit(db, batch))
         except Exception as error:  # noqa: BLE001  classified below
+            self._rolled_back()
             refusal = classify(error)
             if refusal is not None or len(batch) == 1:
                 self._refuse(

@@ -2,6 +2,7 @@
 
 import heapq
 from collections.abc import Iterator
+from itertools import islice
 
 from relay.store.sqlite import id_filter, id_periods, known_ids
 from relay.store.sqlite.driver import Row, snapshot, sqlite3
@@ -10,7 +11,20 @@ from relay.store.sqlite.known_ids import Stored
 FAULTS_MAX = 100
 
 _INDEX = "PRAGMA integrity_check(events)"
-_IDS = f"SELECT source, id, seq FROM events WHERE seq >> {id_periods.BITS} = ? ORDER BY source, id"
+_IDS = "SELECT source, id, seq FROM ids WHERE period = ? ORDER BY source, id"
+_OPEN = f"SELECT source, id, seq FROM events WHERE {id_periods.IS_OPEN} ORDER BY source, id"
+_UNINDEXED = f"""
+SELECT source, id, seq FROM events AS e WHERE NOT {id_periods.IS_OPEN} AND NOT EXISTS (
+    SELECT 1 FROM ids AS i
+    WHERE i.period = e.seq >> {id_periods.BITS} AND i.source = e.source AND i.id = e.id
+        AND i.seq = e.seq
+)
+"""
+_ASTRAY = """
+SELECT source, id, seq FROM ids AS i WHERE NOT EXISTS (
+    SELECT 1 FROM events AS e WHERE e.seq = i.seq AND e.source = i.source AND e.id = i.id
+)
+"""
 _KEY = "SELECT value FROM keys WHERE name = ?"
 _BLOCKS = "SELECT block FROM id_filters ORDER BY block"
 _DAMAGED = (
@@ -32,19 +46,23 @@ def faults(db: sqlite3.Connection) -> Iterator[str]:
         return  # Of an older relay, with one index of all ids.
     with snapshot(db):
         yield from _of_filters(db)
-        yield from _twice(db)
+        yield from islice(_of_table(db), FAULTS_MAX)
+        yield from islice(_twice(db), FAULTS_MAX)
+
+
+def _of_table(db: sqlite3.Connection) -> Iterator[str]:
+    for source, event_id, seq in db.execute(_UNINDEXED):
+        yield f"event {event_id} of source {source}, number {seq}, is missing in the table ids"
+    for source, event_id, seq in db.execute(_ASTRAY):
+        yield f"the table ids has {event_id} of source {source} as {seq}, which no event is"
 
 
 def _twice(db: sqlite3.Connection) -> Iterator[str]:
     last: Row = (None, None)
-    count = 0
-    periods = [db.execute(_IDS, (period,)) for period in id_periods.numbers(db)]
-    for source, event_id, seq in heapq.merge(*periods):
+    indexed = [db.execute(_IDS, (period,)) for period in id_periods.indexed(db)]
+    for source, event_id, seq in heapq.merge(*indexed, db.execute(_OPEN)):
         if (source, event_id) == last:
             yield f"event {event_id} of source {source} is stored twice, the second time as {seq}"
-            count += 1
-        if count == FAULTS_MAX:
-            return
         last = (source, event_id)
 
 

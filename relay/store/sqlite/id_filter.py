@@ -3,7 +3,7 @@
 Eight periods make a block. A byte of its column has a bit for each of them, and the columns of all
 blocks lie side by side, so that a test reads a few rows: one after the other, the filters of ten
 million ids would cost an event a hundred misses of the processor's cache. An id takes 2 bytes, and
-1 in 700 foreign ids seems to be among those of a period.
+1 in 1,400 foreign ids seems to be among those of a period.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,7 +12,7 @@ from hashlib import blake2b
 from struct import Struct
 from typing import Self
 
-PROBES = 5
+PROBES = 7
 BLOCK_BITS = 3
 """Eight periods have a byte."""
 

@@ -1,7 +1,7 @@
-"""The periods in which an event's id may be known, by filters in memory.
+"""The places in which an event's id may be known: the newest ids in memory, and indexed periods.
 
-A full period has a filter, or is looked up for each id until it has. No filter has the ids that an
-erasure puts in the place of others: they are looked up in all periods.
+An indexed period has a filter, or is looked up for each id until it has. No filter has the ids that
+an erasure puts in the place of others: they are looked up in all periods.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,6 +13,7 @@ import orjson
 from relay.store.sqlite import id_filter, id_periods, keys
 from relay.store.sqlite.driver import sqlite3
 from relay.store.sqlite.id_filter import IdFilters
+from relay.store.sqlite.recent_ids import RecentIds
 
 KEY = "ids"
 """Name of the filters' key among the store's."""
@@ -28,8 +29,7 @@ _DROP_EARLY = "DELETE FROM id_filters WHERE block > ?1 OR (block = ?1 AND period
 _DROP = f"""
 DELETE FROM id_filters WHERE NOT EXISTS (
     SELECT 1 FROM events
-    WHERE seq >> {id_periods.BITS} >= block << {id_filter.BLOCK_BITS}
-        AND seq >> {id_periods.BITS} < block + 1 << {id_filter.BLOCK_BITS}
+    WHERE seq >= block << {id_periods.BLOCK_BITS} AND seq < block + 1 << {id_periods.BLOCK_BITS}
 )
 """
 
@@ -48,27 +48,32 @@ class Stored(NamedTuple):
 
 
 class KnownIds:
-    """The full periods of a store; only the writer's thread changes them."""
+    """The periods of a store; only the writer's thread changes them."""
 
-    def __init__(self, key: bytes, current: int, full: Iterable[int]) -> None:
+    def __init__(self, key: bytes, current: int, indexed: Iterable[int]) -> None:
         self.key = key
+        self.recent = RecentIds()
         self._current = current
-        self._bare = tuple(full)
+        self._bare = self._unfiltered = tuple(indexed)
         blocks = set(map(id_filter.block_of, self._bare))
         self.filters = IdFilters.empty(id_periods.SIZE, len(blocks))
 
     @classmethod
     def of_store(cls, db: sqlite3.Connection, current: int) -> Self:
-        """Read the filters of the periods before the current one; drop those of others."""
-        block, bit = id_filter.block_of(current), id_filter.bit_of(current)
-        db.execute(_DROP_EARLY, (block, bit))
-        full = [period for period in id_periods.numbers(db) if period < current]
-        known = cls(keys.key(db, KEY), current, full)
+        """Read the newest ids and the filters of the indexed periods; drop other filters."""
+        first = id_periods.frontier(db)
+        early = id_periods.of(first)
+        db.execute(_DROP_EARLY, (id_filter.block_of(early), id_filter.bit_of(early)))
+        indexed = id_periods.indexed(db)
+        known = cls(keys.key(db, KEY), current, indexed)
         # Before the first event: with a cold disk, a look into each period would take it seconds.
-        for each in sorted(set(map(id_filter.block_of, full))):
+        for each in sorted(set(map(id_filter.block_of, indexed))):
             found = stored(db, each)
             if found is not None and found.is_sound(known.key, each):
                 known.use(known.filters.with_block(each, found.periods, found.column))
+        known.recent.read(db, first)
+        full = (period for period in known.recent.periods if period != current)
+        known._bare = (*known._bare, *full)
         return known
 
     @property
@@ -88,26 +93,25 @@ class KnownIds:
             self._current = period
 
     def elsewhere(self, source: str, event_id: str) -> Sequence[int]:
-        """Return the full periods that may have an id; for the current one there is the index."""
+        """Return the indexed periods that may have an id that is not among the recent ones."""
         if event_id.startswith(id_periods.ERASED):
-            return (*self.filters.periods(), *self._bare)
+            return (*self.filters.periods(), *self._unfiltered)
         if not self.filters.blocks:
-            return self._bare
+            return self._unfiltered
         found = self.filters.matching(id_filter.places(self.key, source, event_id))
-        return (*found, *self._bare) if self._bare else found
-
-    def everywhere(self, source: str, event_id: str) -> str:
-        """Return all periods that may have an id, as JSON."""
-        return as_json((*self.elsewhere(source, event_id), self._current))
+        return (*found, *self._unfiltered) if self._unfiltered else found
 
     def use(self, filters: IdFilters) -> None:
-        """Use filters of full periods.
+        """Use filters of indexed periods.
 
         A transaction that fails afterwards does no harm: a full period gets no other ids.
         """
         covered = set(filters.periods())
         self._bare = tuple(period for period in self._bare if period not in covered)
+        self._unfiltered = tuple(period for period in self._unfiltered if period not in covered)
         self.filters = filters
+        for period in covered.intersection(self.recent.periods):
+            self.recent.forget(period)
 
     def forget(self, db: sqlite3.Connection) -> None:
         """Forget the periods whose events are all removed; not for use within a transaction.
@@ -115,7 +119,10 @@ class KnownIds:
         Their events would be back after a rollback.
         """
         kept = set(id_periods.numbers(db))
+        for period in set(self._bare) - kept:
+            self.recent.forget(period)
         self._bare = tuple(period for period in self._bare if period in kept)
+        self._unfiltered = tuple(period for period in self._unfiltered if period in kept)
         blocks = {id_filter.block_of(period) for period in kept}
         self.filters = self.filters.without(self.filters.blocks - blocks)
 

@@ -24,7 +24,7 @@ from relay.store.rows import ORIGINAL, SUPERSEDED, is_damaged
 from relay.store.selection import Selection
 from relay.store.sqlite import id_periods
 from relay.store.sqlite.conditions import WITH_PREFIX, fits, of_delivery, of_event
-from relay.store.sqlite.driver import sqlite3
+from relay.store.sqlite.driver import snapshot, sqlite3
 from relay.store.tiers import HELD_MS
 
 _EVENT = (
@@ -61,7 +61,10 @@ SELECT (SELECT coalesce(max(seq), 0) FROM events),
     (SELECT coalesce(max(rowid), 0) FROM attempts)
 """
 _NAMES = {
-    "source": f"SELECT DISTINCT source FROM ({id_periods.SOURCES}) ORDER BY source",
+    "source": f"""
+        SELECT source FROM ({id_periods.SOURCES})
+        UNION SELECT source FROM events WHERE {id_periods.IS_OPEN} ORDER BY source
+    """,
     "sink": "SELECT DISTINCT sink FROM deliveries ORDER BY sink",
     "kind": "SELECT DISTINCT kind FROM events ORDER BY kind",
 }
@@ -71,8 +74,14 @@ LIMIT 1
 """
 # In the order of the index, which ends the query at the limit.
 _WITH_PREFIX = f"""
+SELECT {_EVENT} FROM ids i CROSS JOIN events e ON e.seq = i.seq
+WHERE i.period = ? AND i.source = ? AND i.{WITH_PREFIX} ORDER BY i.id LIMIT ?
+"""
+_OPEN_WITH_PREFIX = f"""
 SELECT {_EVENT} FROM events e
-WHERE e.seq >> {id_periods.BITS} = ? AND e.source = ? AND e.{WITH_PREFIX} ORDER BY e.id LIMIT ?
+WHERE e.{id_periods.IS_OPEN} AND (?1 IS NULL OR e.source = ?1)
+    AND e.id BETWEEN ?2 AND ?2 || char(0x10ffff)
+ORDER BY e.id != ?2, e.source, e.id LIMIT ?3
 """
 
 
@@ -105,15 +114,14 @@ def named(
     db: sqlite3.Connection, beginning: str, *, source: str | None, limit: int
 ) -> list[EventRecord]:
     """Return the events with this id, else those whose ids begin with it, by source."""
-    rows = [
-        row
-        for period, name in id_periods.sources(db)
-        if source in (None, name)
-        for row in db.execute(_WITH_PREFIX, (period, name, beginning, beginning, limit)).fetchall()
-    ]
-    rows.sort(key=itemgetter(1, 2))
-    exact = [row for row in rows if row[2] == beginning]
-    return [_record(db, row) for row in (exact or rows)[:limit]]
+    with snapshot(db):
+        rows = db.execute(_OPEN_WITH_PREFIX, (source, beginning, limit)).fetchall()
+        for period, name in id_periods.sources(db):
+            if source in (None, name):
+                rows += db.execute(_WITH_PREFIX, (period, name, beginning, beginning, limit))
+        rows.sort(key=itemgetter(1, 2))
+        exact = [row for row in rows if row[2] == beginning]
+        return [_record(db, row) for row in (exact or rows)[:limit]]
 
 
 def _record(db: sqlite3.Connection, row: Sequence[Any]) -> EventRecord:

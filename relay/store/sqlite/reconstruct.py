@@ -25,7 +25,6 @@ INSERT INTO events
 SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, x'', ?8, {RECONSTRUCTED}
 WHERE ?9 IS NULL
     OR NOT EXISTS (SELECT 1 {IN_PERIODS.format(periods="?9", source="?2", id="?3")})
-ON CONFLICT DO NOTHING
 """
 _DELIVER = f"""
 INSERT INTO deliveries (event, sink, status, due_at, settled_at, reason, turn)
@@ -65,11 +64,14 @@ def add(
     """Insert a reconstruction unless it is known, or its person's digest was erased."""
     if person is not None and is_erased(db, person):
         return "erased", 0
+    if acceptance.recent_digest(db, event) is not None:
+        return "known", 0
     seq = acceptance.next_numbers()
     row = (seq, event.source, event.id, event.kind, event.created_at, event.received_ms)
     elsewhere = acceptance.elsewhere(event)
     if not db.execute(_ADD, (*row, digest(event.body), event.body, elsewhere)).rowcount:
         return "known", 0
+    acceptance.remember(event, seq)
     for verdict in verdicts:
         reason = verdict.why if verdict.outcome == "fails" else None
         status = Status.PENDING if reason is None else Status.DEAD

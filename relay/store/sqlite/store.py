@@ -393,7 +393,18 @@ async def open_store(
             opened.callback(files.close)
         except (OSError, sqlite3.Error) as error:
             raise _unopened(path, error) from None
-        writer = GroupCommit(connection, clock=clock, committed=committed, files=files)
+
+        def recorded(seconds: float) -> None:
+            ids.recent.commit()
+            committed(seconds)
+
+        writer = GroupCommit(
+            connection,
+            clock=clock,
+            committed=recorded,
+            files=files,
+            rolled_back=ids.recent.roll_back,
+        )
         real = disk.real(path)
         shared = Shared(
             leaser=leaser,

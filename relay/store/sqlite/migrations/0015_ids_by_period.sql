@@ -1,5 +1,6 @@
--- Ids are unique by period, 65,536 event numbers: in one index of all ids, each new one would
--- change a page of its own. The relay looks for an id in the older periods before it stores it.
+-- No event writes an index of ids: each new id is random and would change a page of its own. The
+-- relay keeps the newest ones in memory, and writes those of a full period, 32,768 event numbers,
+-- in order.
 
 DROP INDEX events_reconstructed;
 DROP INDEX events_superseded;
@@ -18,8 +19,6 @@ CREATE TABLE events_by_period (
     reconstructed INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 
--- Before the rows, because a sort of all ids takes as much memory as they do.
-CREATE UNIQUE INDEX events_ids ON events_by_period (seq >> 16, source, id);
 CREATE INDEX events_reconstructed ON events_by_period (source, id) WHERE reconstructed = 1;
 CREATE INDEX events_superseded ON events_by_period (seq) WHERE reconstructed = 2;
 
@@ -29,9 +28,32 @@ FROM events ORDER BY seq;
 DROP TABLE events;
 ALTER TABLE events_by_period RENAME TO events;
 
+CREATE TABLE ids (
+    period INTEGER NOT NULL,               -- of the event: seq >> 15
+    source TEXT NOT NULL,
+    id TEXT NOT NULL,
+    seq INTEGER NOT NULL,
+    PRIMARY KEY (period, source, id)
+) STRICT, WITHOUT ROWID;
+
+CREATE TRIGGER ids_removed AFTER DELETE ON events BEGIN
+    DELETE FROM ids
+    WHERE period = OLD.seq >> 15 AND source = OLD.source AND id = OLD.id AND seq = OLD.seq;
+END;
+CREATE TRIGGER ids_changed AFTER UPDATE OF id ON events BEGIN
+    UPDATE ids SET id = NEW.id
+    WHERE period = OLD.seq >> 15 AND source = OLD.source AND id = OLD.id AND seq = OLD.seq;
+END;
+
+-- The first event whose id may be missing in `ids`; none before a period is full.
+INSERT INTO state SELECT 'indexed', max(seq) >> 15 << 15 FROM events HAVING max(seq) IS NOT NULL;
+-- Not sorted, because that takes as much memory as all ids do.
+INSERT INTO ids SELECT seq >> 15, source, id, seq FROM events
+WHERE seq < (SELECT value FROM state WHERE name = 'indexed') ORDER BY seq;
+
 -- Bloom filters of the ids of full periods, eight in a block. The relay makes missing ones anew.
 CREATE TABLE id_filters (
-    block INTEGER PRIMARY KEY,             -- 524,288 event numbers
+    block INTEGER PRIMARY KEY,             -- 262,144 event numbers
     periods INTEGER NOT NULL,              -- bits: the periods in it that have a filter
     digest BLOB NOT NULL,                  -- keyed, of all of this
     bits BLOB NOT NULL
