@@ -105,7 +105,7 @@ class Acceptance:
             if self._recent.candidates(event.source, event.id):
                 again.append(numbered)
             else:
-                self._recent.add(event.source, event.id, seq)
+                self.remember(event, seq)
                 new.append(numbered)
         if not again:
             return self._insert(db, new)
@@ -135,8 +135,10 @@ class Acceptance:
         known = self.recent_digest(db, event)
         if known is not None:
             return "duplicate" if known == digest(event.body) else "conflict"
-        self._recent.add(event.source, event.id, seq)
-        return self._insert(db, [(seq, arrival)])[0]
+        (outcome,) = self._insert(db, [(seq, arrival)])
+        if outcome == "accepted":
+            self.remember(event, seq)
+        return outcome
 
     def recent_digest(self, db: sqlite3.Connection, event: Event) -> bytes | None:
         """Return the digest of the recent event with the same id."""

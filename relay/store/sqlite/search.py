@@ -3,9 +3,11 @@
 from dataclasses import replace
 
 from relay.store.selection import Selection
-from relay.store.sqlite import id_periods, operator_queries, seq_range
+from relay.store.sqlite import operator_queries, seq_range
 from relay.store.sqlite.candidates import Candidates
 from relay.store.sqlite.driver import sqlite3
+from relay.store.sqlite.id_periods import COUNT_ALL as _ALL
+from relay.store.sqlite.id_periods import COUNT_OF_SOURCE as _OF_SOURCE
 from relay.store.stepwise_search import Plan, SearchQueries
 
 
@@ -19,7 +21,8 @@ def _plan(db: sqlite3.Connection, selection: Selection) -> Plan[sqlite3.Connecti
 
 
 def _count_all(db: sqlite3.Connection, source: str | None) -> int:
-    return int(db.execute(id_periods.COUNT, (source,)).fetchone()[0])
+    row = db.execute(_ALL) if source is None else db.execute(_OF_SOURCE, (source,))
+    return int(row.fetchone()[0])
 
 
 QUERIES = SearchQueries(

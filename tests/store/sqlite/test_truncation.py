@@ -102,7 +102,7 @@ async def test_a_store_may_shrink_and_grow_beside_readers(
     async with opened(path, clock) as store:
         for round_ in range(4):
             reader = await open_reader(path)
-            await fill(store, 400 + round_)
+            await fill(store, 500 + round_)
             await reader.run(lambda db: db.execute("BEGIN").execute("SELECT 1 FROM events"))
             await store._writer.run_exclusive(_write_home)
             sizes.add(path.stat().st_size)
