@@ -39,6 +39,12 @@ _COUNTED = """
 INSERT INTO state SELECT 'audience', max(seq) FROM events WHERE true
 ON CONFLICT DO UPDATE SET value = excluded.value
 """
+# What a relay does period by period while they come.
+_MARK_INDEXED = "INSERT INTO state SELECT ?, max(seq) >> ?2 << ?2 FROM events"
+_INDEX = """
+INSERT INTO ids SELECT seq >> ?1, source, id, seq FROM events
+WHERE seq < (SELECT value FROM state WHERE name = ?2) ORDER BY 1, 2, 3
+"""
 _FAST = "PRAGMA synchronous = OFF; PRAGMA cache_size = -500000; PRAGMA wal_autocheckpoint = 10000;"
 
 
@@ -97,11 +103,18 @@ def _prepare(relay: rig.Relay, ids: int) -> float:
         for done in range(0, ids, _STEP):
             db.execute(_FILL, (min(_STEP, ids - done), now_ms))
         db.execute(_COUNTED)
+        index(db)
         full = id_periods.of(ids)
     with relay.running(), closing(sqlite3.connect(relay.database)) as db:
         began = time.monotonic()
         rig.until(lambda: _filters(db) >= full, seconds=BUILD_S)
         return time.monotonic() - began
+
+
+def index(db: sqlite3.Connection) -> None:
+    """Index the ids of events that another program has written."""
+    db.execute(_MARK_INDEXED, (id_periods.INDEXED, id_periods.BITS))
+    db.execute(_INDEX, (id_periods.BITS, id_periods.INDEXED))
 
 
 def _filters(db: sqlite3.Connection) -> int:

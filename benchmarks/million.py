@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import uvloop
 
-from benchmarks import rig
+from benchmarks import ids, rig
 from relay.core.clock import SystemClock
 from relay.core.routing import Route
 from relay.store.selection import Selection
@@ -93,6 +93,7 @@ async def build(path: Path, events: int) -> None:
     }
     with sqlite3.connect(path) as db:
         db.execute(_EVENTS, values)
+        ids.index(db)
         db.execute(_TOTALS)
         db.execute(_DELIVERIES)
     db.close()
