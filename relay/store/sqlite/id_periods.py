@@ -72,7 +72,7 @@ WITH_ID = f"""
 SELECT i.seq FROM {IDS} WHERE {IN_INDEX} AND i.id = ?
 UNION ALL SELECT seq FROM events WHERE {IS_OPEN} AND id = ?
 """
-"""The events with an id, which is to be given twice."""
+"""The events with an id, a parameter that comes twice."""
 
 _COUNT = f"""
 SELECT (SELECT count(*) FROM ids WHERE period < {_FRONTIER} >> {BITS} {{fits}})

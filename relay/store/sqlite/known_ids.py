@@ -60,9 +60,8 @@ class KnownIds:
 
     @classmethod
     def of_store(cls, db: sqlite3.Connection, current: int) -> Self:
-        """Read the newest ids and the filters of the indexed periods; drop other filters."""
-        first = id_periods.frontier(db)
-        early = id_periods.of(first)
+        """Read the filters of the indexed periods; drop those of others."""
+        early = id_periods.of(id_periods.frontier(db))
         db.execute(_DROP_EARLY, (id_filter.block_of(early), id_filter.bit_of(early)))
         indexed = id_periods.indexed(db)
         known = cls(keys.key(db, KEY), current, indexed)
@@ -71,10 +70,13 @@ class KnownIds:
             found = stored(db, each)
             if found is not None and found.is_sound(known.key, each):
                 known.use(known.filters.with_block(each, found.periods, found.column))
-        known.recent.read(db, first)
-        full = (period for period in known.recent.periods if period != current)
-        known._bare = (*known._bare, *full)
         return known
+
+    def recall(self, db: sqlite3.Connection) -> None:
+        """Read the ids that are in no index yet, before the first event."""
+        self.recent.read(db, id_periods.frontier(db))
+        full = (period for period in self.recent.periods if period != self._current)
+        self._bare = (*self._bare, *full)
 
     @property
     def bare(self) -> Sequence[int]:

@@ -58,11 +58,11 @@ class RecentIds:
         return found
 
     def commit(self) -> None:
-        """Keep what was added."""
+        """Note that the last transaction was committed."""
         self._uncommitted.clear()
 
     def roll_back(self) -> None:
-        """Take out what was added since the last commit."""
+        """Take out the ids of the last transaction, which failed."""
         # Backwards, because a gap would hide the numbers behind it.
         while self._uncommitted:
             ids, key = self._uncommitted.pop()

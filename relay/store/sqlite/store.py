@@ -387,6 +387,7 @@ async def open_store(
                 await each.run(partial(recognize, digests=digests))
             last = await leaser.run(acceptance.last_number)
             ids = await connection.run(lambda db: KnownIds.of_store(db, id_periods.of(last + 1)))
+            damage = await _recall(ids, connection)
             outstanding = await leaser.run(Outstanding.of_store)
             unwiped = await reader.run(secure_delete.is_unfinished)
             files = Files(path)
@@ -432,11 +433,22 @@ async def open_store(
             counted=counted,
             unclean=unclean,
         )
+        if damage is not None:
+            writer.mark_broken(damage)
         if unwiped:
             shared.wiper.resume()
         store.filters.start()
         opened.pop_all()
     return store
+
+
+async def _recall(ids: KnownIds, connection: Connection) -> StoreBroken | None:
+    """Return why the newest ids cannot be read; the store then opens, but accepts nothing."""
+    try:
+        await connection.read(ids.recall)
+    except StoreBroken as error:
+        return error
+    return None
 
 
 def _unopened(path: Path, error: OSError | sqlite3.Error) -> StoreError:
