@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, Self
 
 from relay.core.delivery import Status
 from relay.core.event import Event
 from relay.core.routing import Route
 from relay.store.overview import Overview
 from relay.store.replays import Mark, PlannedDelivery, Replay, ReplayCandidate, ReplayState
+from relay.store.rows import ORIGINAL, SUPERSEDED
 from relay.store.selection import Selection
 
 
@@ -44,6 +45,23 @@ class EventRecord:
     """Made from the sender's API, because the original was lost in an outage."""
     superseded: bool = False
     """Reconstructed, and the original has arrived since."""
+
+    @classmethod
+    def of(cls, row: Sequence[Any], deliveries: Sequence[DeliveryRecord]) -> Self:
+        """Make a record of the columns of an event, in this order."""
+        seq, source, event_id, kind, created_at, received_ms, size, mark = row
+        return cls(
+            seq,
+            source,
+            event_id,
+            kind,
+            created_at,
+            received_ms,
+            size,
+            deliveries,
+            reconstructed=mark != ORIGINAL,
+            superseded=mark == SUPERSEDED,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,15 @@
 """Protocol and records of reconciliation: what the store knows, and what it was given back."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, Self
 
 import msgspec
+import orjson
 
 from relay.core.event import Event
 from relay.core.routing import Verdict
 from relay.store.absences import Absence
+from relay.store.rows import Row
 
 SENT_RECONSTRUCTED = "not sent, because the sink was sent the reconstruction"
 """Reason of an original's delivery to a sink that has its content already."""
@@ -62,6 +64,22 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     """None for one under way, and for one that was cut off by the relay's end."""
     state: RunState
     report: Mapping[str, Any] | None
+
+    @classmethod
+    def of(cls, row: Row) -> Self:
+        """Make a run of its columns, in this order."""
+        number, source, since_ms, until_ms, dry, begun_ms, ended_ms, state, report = row
+        return cls(
+            id=number,
+            source=source,
+            since_ms=since_ms,
+            until_ms=until_ms,
+            dry_run=bool(dry),
+            begun_ms=begun_ms,
+            ended_ms=ended_ms,
+            state=state,
+            report=None if report is None else orjson.loads(report),
+        )
 
 
 class Reconstructions(Protocol):

@@ -28,7 +28,7 @@ from relay.store.postgres.conditions import (
 from relay.store.postgres.driver import Database, Row
 from relay.store.postgres.missed import missed
 from relay.store.postgres.text import storable
-from relay.store.rows import ORIGINAL, SUPERSEDED, is_damaged
+from relay.store.rows import is_damaged
 from relay.store.selection import Selection
 
 _EVENT = """
@@ -146,7 +146,7 @@ def named(db: Database, beginning: str, *, source: str | None, limit: int) -> li
 
 def _records(db: Database, rows: Sequence[Row]) -> list[EventRecord]:
     deliveries = _deliveries(db, [row[0] for row in rows])
-    return [_record(row, deliveries) for row in rows]
+    return [EventRecord.of(row, deliveries.get(row[0], [])) for row in rows]
 
 
 def _deliveries(db: Database, seqs: list[int]) -> Mapping[int, list[DeliveryRecord]]:
@@ -154,22 +154,6 @@ def _deliveries(db: Database, seqs: list[int]) -> Mapping[int, list[DeliveryReco
     for event, sink, status, *rest in db.execute(_DELIVERIES, (seqs,)).fetchall():
         records[event].append(DeliveryRecord(sink, Status(status), *rest))
     return records
-
-
-def _record(row: Row, deliveries: Mapping[int, list[DeliveryRecord]]) -> EventRecord:
-    seq, source, event_id, kind, created_at, received_ms, size, mark = row
-    return EventRecord(
-        seq,
-        source,
-        event_id,
-        kind,
-        created_at,
-        received_ms,
-        size,
-        deliveries.get(seq, []),
-        reconstructed=mark != ORIGINAL,
-        superseded=mark == SUPERSEDED,
-    )
 
 
 def history(db: Database, seq: int) -> History | None:

@@ -7,7 +7,7 @@ import orjson
 
 from relay.core.errors import NotReconciled
 from relay.store.postgres import numbers
-from relay.store.postgres.driver import Database, Row
+from relay.store.postgres.driver import Database
 from relay.store.postgres.shared import Part
 from relay.store.reconstructions import Place, Run, RunState
 
@@ -77,7 +77,7 @@ class Runs(Part):
             db.execute(_BEGIN, values)
             begun = db.execute(_RUN, values).fetchone()
             other = db.execute(_UNDER_WAY, values).fetchone()
-            return _run_of(begun) if begun else None, int(other[0]) if other else None
+            return Run.of(begun) if begun else None, int(other[0]) if other else None
 
         run, other = await self._shared.background.transact(begin)
         if run is None:
@@ -100,31 +100,16 @@ class Runs(Part):
             if place is not None:
                 db.execute(_KEEP_PLACE, (run.source, *place))
             (row,) = db.execute(_RUN, {"id": run.id, "member": self._shared.member}).fetchall()
-            return _run_of(row)
+            return Run.of(row)
 
         return await self._shared.background.transact(end)
 
     async def newest(self, *, before: int | None, limit: int) -> Sequence[Run]:
         values = {"before": before, "limit": limit, "member": self._shared.member}
         rows = await self._reader.read(lambda db: db.execute(_RUNS, values).fetchall())
-        return [_run_of(row) for row in rows]
+        return [Run.of(row) for row in rows]
 
     async def one(self, number: int) -> Run | None:
         values = {"id": number, "member": self._shared.member}
         row = await self._reader.read(lambda db: db.execute(_RUN, values).fetchone())
-        return None if row is None else _run_of(row)
-
-
-def _run_of(row: Row) -> Run:
-    number, source, since_ms, until_ms, dry, begun_ms, ended_ms, state, report = row
-    return Run(
-        id=number,
-        source=source,
-        since_ms=since_ms,
-        until_ms=until_ms,
-        dry_run=bool(dry),
-        begun_ms=begun_ms,
-        ended_ms=ended_ms,
-        state=state,
-        report=None if report is None else orjson.loads(report),
-    )
+        return None if row is None else Run.of(row)

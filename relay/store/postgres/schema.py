@@ -2,9 +2,9 @@
 
 import hashlib
 from pathlib import Path
-from typing import NamedTuple
 
 from relay.core.errors import StoreRefused, StoreTooNew
+from relay.store.migrations import Step, steps_of
 from relay.store.postgres import place
 from relay.store.postgres.driver import Database
 
@@ -28,20 +28,9 @@ _RECORD = "INSERT INTO relay.migrations VALUES (%s, %s, %s, %s)"
 _FOLDER = Path(__file__).parent / "migrations"
 
 
-class Step(NamedTuple):
-    """One migration: `0001_what_it_does.sql`."""
-
-    number: int
-    name: str
-    sql: str
-
-
 def steps() -> tuple[Step, ...]:
     """Return the migrations, ordered by number."""
-    ordered = sorted(_FOLDER.glob("*.sql"))
-    return tuple(
-        Step(int(file.name[:4]), file.name, file.read_text(encoding="utf-8")) for file in ordered
-    )
+    return steps_of(_FOLDER)
 
 
 def migrate(db: Database, schema: str, *, now_ms: int) -> None:

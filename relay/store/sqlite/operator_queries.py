@@ -20,7 +20,7 @@ from relay.store.operations import (
     Reason,
 )
 from relay.store.replays import Mark
-from relay.store.rows import ORIGINAL, SUPERSEDED, is_damaged
+from relay.store.rows import is_damaged
 from relay.store.selection import Selection
 from relay.store.sqlite import id_periods
 from relay.store.sqlite.conditions import WITH_PREFIX, fits, of_delivery, of_event
@@ -129,19 +129,7 @@ def _record(db: sqlite3.Connection, row: Sequence[Any]) -> EventRecord:
         DeliveryRecord(sink, Status(status), *rest)
         for sink, status, *rest in db.execute(_DELIVERIES, row[:1])
     ]
-    seq, source, event_id, kind, created_at, received_ms, size, mark = row
-    return EventRecord(
-        seq,
-        source,
-        event_id,
-        kind,
-        created_at,
-        received_ms,
-        size,
-        deliveries,
-        reconstructed=mark != ORIGINAL,
-        superseded=mark == SUPERSEDED,
-    )
+    return EventRecord.of(row, deliveries)
 
 
 def history(db: sqlite3.Connection, seq: int) -> History | None:

@@ -205,7 +205,7 @@ class SqliteReconstructions(Part):
         values = (source, since_ms, until_ms, dry_run, now_ms)
 
         def begin(db: sqlite3.Connection) -> Run:
-            return _run(db.execute(_RUN, (db.execute(_BEGIN, values).lastrowid,)).fetchone())
+            return Run.of(db.execute(_RUN, (db.execute(_BEGIN, values).lastrowid,)).fetchone())
 
         return await self._writer.transact(begin)
 
@@ -224,17 +224,17 @@ class SqliteReconstructions(Part):
             db.execute(_END, (state, now_ms, text, run.id))
             if place is not None:
                 db.execute(_KEEP_PLACE, (run.source, *place))
-            return _run(db.execute(_RUN, (run.id,)).fetchone())
+            return Run.of(db.execute(_RUN, (run.id,)).fetchone())
 
         return await self._writer.transact(end)
 
     async def runs(self, *, before: int | None, limit: int) -> Sequence[Run]:
         rows = await self._reader.read(lambda db: db.execute(_RUNS, (before, limit)).fetchall())
-        return [_run(row) for row in rows]
+        return [Run.of(row) for row in rows]
 
     async def run(self, number: int) -> Run | None:
         row = await self._reader.read(lambda db: db.execute(_RUN, (number,)).fetchone())
-        return None if row is None else _run(row)
+        return None if row is None else Run.of(row)
 
     async def unreconciled(self, source: str) -> Sequence[Absence]:
         return await self._reader.read(lambda db: unreconciled(db, source))
@@ -247,18 +247,3 @@ class SqliteReconstructions(Part):
 
 def _rows(db: sqlite3.Connection, *, sql: str, values: Sequence[object]) -> list[Row]:
     return db.execute(sql, values).fetchall()
-
-
-def _run(row: Row) -> Run:
-    number, source, since_ms, until_ms, dry, begun_ms, ended_ms, state, report = row
-    return Run(
-        id=number,
-        source=source,
-        since_ms=since_ms,
-        until_ms=until_ms,
-        dry_run=bool(dry),
-        begun_ms=begun_ms,
-        ended_ms=ended_ms,
-        state=state,
-        report=None if report is None else orjson.loads(report),
-    )

@@ -5,9 +5,9 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
 
 from relay.core.errors import StoreBroken, StoreFull, StoreTooNew
+from relay.store.migrations import Step, steps_of
 from relay.store.sqlite.driver import sqlite3
 
 _TABLE = """
@@ -31,20 +31,9 @@ original."""
 _FOLDER = Path(__file__).parent / "migrations"
 
 
-class Step(NamedTuple):
-    """One migration: `0001_what_it_does.sql`."""
-
-    number: int
-    name: str
-    sql: str
-
-
 def steps() -> tuple[Step, ...]:
     """Return the migrations, ordered by number."""
-    ordered = sorted(_FOLDER.glob("*.sql"))
-    return tuple(
-        Step(int(file.name[:4]), file.name, file.read_text(encoding="utf-8")) for file in ordered
-    )
+    return steps_of(_FOLDER)
 
 
 def migrate(

@@ -11,8 +11,8 @@ import pytest
 
 from relay.core.errors import StoreBroken, StoreTooNew
 from relay.store import Tier
+from relay.store.migrations import Step
 from relay.store.sqlite import queries, schema
-from relay.store.sqlite.schema import Step
 from tests.conftest import NOW_MS
 
 
