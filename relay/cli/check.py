@@ -64,8 +64,8 @@ def check_config(*, path: Path | None, connect: bool) -> Output:
     database = asyncio.run(reach_store(config.store)) if connect else None
     contacts = asyncio.run(reach(config.sinks)) if connect else ()
     apis = api_check.check(config) if connect else ()
-    found = (*((database,) if database else ()), *contacts, *apis)
-    ok = all(each.ok for each in found)
+    reports = (*((database,) if database else ()), *contacts, *apis)
+    ok = all(each.ok for each in reports)
     document = {"file": str(path), "ok": ok, "faults": (), **_document(config, contacts)}
     lines = (*_summary(path, config, database, contacts), *map(api_check.line, apis))
     return Output({**document, "database": database, "apis": apis}, lines, ok=ok)

@@ -91,10 +91,10 @@ class DispatcherSupervisor:
         return {each.name: sinks.load(each.type).build(each, self._clock) for each in settings}
 
     def _new_members(
-        self, settings: Iterable[SinkSettings], made: Mapping[str, Sink]
+        self, settings: Iterable[SinkSettings], built: Mapping[str, Sink]
     ) -> dict[str, _Member]:
         """Give each sink in `made` a dispatcher."""
-        chosen = ((each, made[each.name]) for each in settings if each.name in made)
+        chosen = ((each, built[each.name]) for each in settings if each.name in built)
         return {
             each.name: _Member(each, sink, self._dispatcher(each, sink)) for each, sink in chosen
         }
@@ -155,7 +155,7 @@ class DispatcherSupervisor:
     def adopt(
         self,
         settings: Sequence[SinkSettings],
-        made: Mapping[str, Sink],
+        built: Mapping[str, Sink],
         *,
         paused: Mapping[str, int],
         grace: Duration,
@@ -166,7 +166,7 @@ class DispatcherSupervisor:
         within the grace. Its replacement starts afterwards; the backlog of a removed sink stays in
         the store.
         """
-        fresh = self._new_members(settings, made)
+        fresh = self._new_members(settings, built)
         before, self._members = self._members, {}
         for each in settings:
             old = before.pop(each.name, None)

@@ -93,7 +93,7 @@ class Reserved(NamedTuple):
     """Names that a broker reserves, so that no event may choose one."""
 
     prefix: str
-    meaning: str
+    purpose: str
     until: str | None = None
     """The operator may choose one by fixed text up to this mark; with None, no one may."""
 
@@ -148,7 +148,7 @@ class DestinationTemplate(Target):
         operators_own = self._fixed[len(row.prefix) :]
         if row.until is not None and (not self.is_template or row.until in operators_own):
             return None
-        return f"begins with {row.prefix}, which is reserved for {row.meaning}"
+        return f"begins with {row.prefix}, which is reserved for {row.purpose}"
 
 
 def optional(source: str | None, settings: SinkSettings, *, key: str) -> Target | None:

@@ -47,10 +47,10 @@ def compare(
     A video that the store knows and the list does not show was deleted for good, at an unknown
     time. Deletions before `forgotten_ms` may have been seen and forgotten.
     """
-    found, seen = LibraryFound(), {video.id: video for video in known}
+    comparison, seen = LibraryFound(), {video.id: video for video in known}
     for video in listed:
         changes = seen[video.id].changes if video.id in seen else {}
-        _existing(video, changes, period, found)
+        _existing(video, changes, period, comparison)
     listed_ids = {video.id for video in listed}
     for known_video in seen.values():
         if known_video.id in listed_ids or known_video.id.startswith(ERASED):
@@ -58,27 +58,27 @@ def compare(
         if DELETED in known_video.changes:
             continue
         if known_video.seen_ms < forgotten_ms:
-            found.unsure.append("deletion_forgotten")
+            comparison.unsure.append("deletion_forgotten")
         elif not period.is_quiet:
-            found.left.append("video_recent")
+            comparison.left.append("video_recent")
         else:
             video = Video(id=known_video.id, title=known_video.title, trashed=False)
-            found.changes.append(Change("video.deleted", video, now_ms))
+            comparison.changes.append(Change("video.deleted", video, now_ms))
             if TRASHED not in known_video.changes:
-                found.unsure.append("trash_gone")
-    return found
+                comparison.unsure.append("trash_gone")
+    return comparison
 
 
 def _existing(
-    video: Video, changes: Mapping[str, int], period: Period, found: LibraryFound
+    video: Video, changes: Mapping[str, int], period: Period, comparison: LibraryFound
 ) -> None:
     created_ms, updated_ms = video.created_ms, video.updated_ms
     is_new = created_ms is not None and period.has(created_ms)
     if created_ms is not None and is_new and CREATED not in changes:
-        found.changes.append(Change("video.created", video, created_ms))
+        comparison.changes.append(Change("video.created", video, created_ms))
     if updated_ms is not None and updated_ms >= period.horizon_ms:
         if _expected(video) - changes.keys():
-            found.left.append("video_recent")
+            comparison.left.append("video_recent")
         return
     if updated_ms is None or not period.has(updated_ms):
         return
@@ -87,13 +87,13 @@ def _existing(
     is_processed = is_new or not video.trashed
     if kind is not None and is_processed and processed(kind, video.version) not in changes:
         if is_new or changes:
-            found.changes.append(Change(kind, video, updated_ms))
-            _note_versions_gone(video, changes, is_new=is_new, found=found)
+            comparison.changes.append(Change(kind, video, updated_ms))
+            _note_versions_gone(video, changes, is_new=is_new, comparison=comparison)
         else:
             # It may have been processed before the store knew of anything.
-            found.unsure.append("older_video")
+            comparison.unsure.append("older_video")
     if video.trashed and TRASHED not in changes:
-        found.changes.append(Change("video.deleted", video, updated_ms))
+        comparison.changes.append(Change("video.deleted", video, updated_ms))
 
 
 def _expected(video: Video) -> set[str]:
@@ -103,10 +103,10 @@ def _expected(video: Video) -> set[str]:
 
 
 def _note_versions_gone(
-    video: Video, changes: Mapping[str, int], *, is_new: bool, found: LibraryFound
+    video: Video, changes: Mapping[str, int], *, is_new: bool, comparison: LibraryFound
 ) -> None:
     """Count the versions before the last one that the store has not seen either."""
     versions = {int(change.split()[1]) for change in changes if change.startswith("ready ")}
     first = 1 if is_new else max(versions, default=video.version or 1)
     unseen = set(range(first, video.version or 1)) - versions
-    found.unsure.extend(["version_gone"] * len(unseen))
+    comparison.unsure.extend(["version_gone"] * len(unseen))

@@ -58,12 +58,12 @@ class Knowledge:
     """What it answered about the video, if anything."""
 
 
-def judge(history: History, known: Knowledge, period: Period) -> Judgement:
+def derive(history: History, known: Knowledge, period: Period) -> Judgement:
     """Decide on every milestone of one person and video."""
-    return _Judge(history, known, period).decide()
+    return _Derivation(history, known, period).decide()
 
 
-class _Judge:
+class _Derivation:
     def __init__(self, history: History, known: Knowledge, period: Period) -> None:
         self._history = history
         self._known = known

@@ -19,7 +19,7 @@ _RUNS_READ = 20
 
 
 class Outages:
-    """Knows the open absences of each source, as of the last look."""
+    """Knows the open absences of each source, as of the last `refresh`."""
 
     def __init__(self, store: Store, *, reporter: ReconciliationReporter, clock: Clock) -> None:
         self._store = store
@@ -33,21 +33,21 @@ class Outages:
         """By source; without those that an operator has acknowledged."""
         return self._unreconciled
 
-    async def look(self, sources: Mapping[str, SourceSettings]) -> None:
+    async def refresh(self, sources: Mapping[str, SourceSettings]) -> None:
         """Find the absences that no run has covered, and report them; raises StoreError."""
-        found: dict[str, Sequence[Absence]] = {}
+        unreconciled: dict[str, Sequence[Absence]] = {}
         for name, source in sources.items():
             if source.api is not None and source.reconcile != "off":
                 absences = await self._store.reconstructions.unreconciled(name)
-                found[name] = [each for each in absences if each.acknowledged_ms is None]
+                unreconciled[name] = [each for each in absences if each.acknowledged_ms is None]
         for name, source in sources.items():
-            absences = found.get(name, ())
+            absences = unreconciled.get(name, ())
             known = {absence.id for absence in self.unreconciled.get(name, ())}
             new = [absence for absence in absences if absence.id not in known]
             if new and source.reconcile == "ask":
                 self._reporter.lost(name, new)
             self._reporter.unreconciled(name, absences)
-        self._unreconciled = found
+        self._unreconciled = unreconciled
 
     async def due_since_ms(self, source: str, *, give_up_ms: int) -> int | None:
         """Return the start of the period that is due for an automatic run, if any.

@@ -10,7 +10,7 @@ from relay.store.reconstructions import Place
 from relay.video_service.api.client import Api
 from relay.video_service.api.records import SessionPage, Video
 
-Told = Callable[[str, int, int], None]
+ReportProgress = Callable[[str, int, int], None]
 """Called with what is being done, how much of it is done, and how much there is, 0 if unknown."""
 
 
@@ -25,7 +25,9 @@ class ViewsFrom:
     """Where the next run may begin: every view before it was over before the horizon."""
 
 
-async def views(api: Api, period: Period, *, place: Place | None, told: Told) -> ViewsFrom:
+async def views(
+    api: Api, period: Period, *, place: Place | None, report_progress: ReportProgress
+) -> ViewsFrom:
     """Read the views from a place on, or from the first one if the place is of no use.
 
     Only people of the period are kept in memory. Who they are is known at the end of the list, so
@@ -39,35 +41,35 @@ async def views(api: Api, period: Period, *, place: Place | None, told: Told) ->
             begin = after
         # In a thread, as a page takes milliseconds that acknowledgements would wait.
         is_settled = await asyncio.to_thread(read.add, page.sessions, period) and is_settled
-        told("views read", read.views, 0)
+        report_progress("views read", read.views, 0)
         if _is_past(page, period.horizon_ms):
             break
         after = page.next
     if read.earlier and read.histories:
-        await _add_earlier(api, read, period, after=first, told=told)
+        await _add_earlier(api, read, period, after=first, report_progress=report_progress)
     next_place = None if begin is None else Place(begin, period.horizon_ms)
     return ViewsFrom(read, is_whole=not usable, place=next_place)
 
 
 async def _add_earlier(
-    api: Api, read: ViewsRead, period: Period, *, after: str | None, told: Told
+    api: Api, read: ViewsRead, period: Period, *, after: str | None, report_progress: ReportProgress
 ) -> None:
     """Add the views before the period of those who are known by now."""
     seen = 0
     async for page in api.sessions(after=after):
         await asyncio.to_thread(read.add_earlier, page.sessions, period)
         seen += len(page.sessions)
-        told("earlier views read", seen, 0)
+        report_progress("earlier views read", seen, 0)
         if _is_past(page, period.since_ms):
             break
 
 
-async def videos(api: Api, *, told: Told) -> list[Video]:
+async def videos(api: Api, *, report_progress: ReportProgress) -> list[Video]:
     """Read the whole list of videos; raises ApiError."""
     listed = []
     async for video in api.videos():
         listed.append(video)
-        told("videos read", len(listed), 0)
+        report_progress("videos read", len(listed), 0)
     return listed
 
 

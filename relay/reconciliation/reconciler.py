@@ -21,7 +21,7 @@ from relay.reconciliation.reporter import ReconciliationReporter
 from relay.store import Store
 from relay.store.absences import Absence
 from relay.store.ownership import MAINTENANCE
-from relay.store.reconstructions import Given, Place, RunState
+from relay.store.reconstructions import Place, ReconstructionOutcome, RunState
 from relay.store.reconstructions import Run as Record
 
 POLL_INTERVAL_S = 10.0
@@ -85,7 +85,7 @@ class Reconciler:
     def unreconciled(self) -> Mapping[str, Sequence[Absence]]:
         """Absences by source that lost events, and that no run has covered.
 
-        Only of sources with an API, unless `reconcile` is off; as of the last look.
+        Only of sources with an API, unless `reconcile` is off; as of the last refresh.
         """
         return self._outages.unreconciled
 
@@ -155,10 +155,10 @@ class Reconciler:
         while True:
             self._wakeup.clear()
             try:
-                await self._look()
+                await self._refresh()
                 while self._jobs:
                     await self._work(self._jobs[0])
-                    await self._look()
+                    await self._refresh()
             except StoreUnavailable as error:
                 self._reporter.unavailable(error)
             with suppress(TimeoutError):
@@ -186,7 +186,7 @@ class Reconciler:
         report, place = Report(), None
         state: RunState = "failed"
 
-        def told(doing: str, done: int, total: int) -> None:
+        def report_progress(doing: str, done: int, total: int) -> None:
             job.progress = Progress(doing, done, total)
 
         try:
@@ -199,7 +199,7 @@ class Reconciler:
                 report=report,
                 verdicts=lambda event: match(event, self._routes),
                 stored=self._stored,
-                told=told,
+                report_progress=report_progress,
             )
             state = "done"
         except asyncio.CancelledError:
@@ -228,14 +228,16 @@ class Reconciler:
             self._outages.failed(job.record.source)
         self._reporter.ended(ended, report)
 
-    def _stored(self, event: Event, verdicts: Sequence[Verdict], given: Given) -> None:
-        if given == "accepted":
+    def _stored(
+        self, event: Event, verdicts: Sequence[Verdict], outcome: ReconstructionOutcome
+    ) -> None:
+        if outcome == "accepted":
             self._reporter.reconstructed(event, verdicts)
             for verdict in verdicts:
                 self._wake(verdict.sink)
 
-    async def _look(self) -> None:
-        await self._outages.look(self._sources)
+    async def _refresh(self) -> None:
+        await self._outages.refresh(self._sources)
         if not self._store.ownership.holds(MAINTENANCE):
             return
         for name, source in self.sources.items():

@@ -7,7 +7,7 @@ import msgspec
 
 from relay.core.event import MILESTONES, VIDEO_WATCHED, Event
 from relay.reconciliation.reasons import WORDS, Reason
-from relay.store.reconstructions import Given
+from relay.store.reconstructions import ReconstructionOutcome
 
 
 class Report(msgspec.Struct, kw_only=True):
@@ -38,9 +38,9 @@ class Report(msgspec.Struct, kw_only=True):
     failed: str | None = None
     """Why the run ended early."""
 
-    def note(self, event: Event, given: Given) -> None:
+    def note(self, event: Event, outcome: ReconstructionOutcome) -> None:
         """Count the outcome of one reconstruction."""
-        match given:
+        match outcome:
             case "accepted":
                 _add(self.events, event.kind)
                 if event.kind == VIDEO_WATCHED:
@@ -79,10 +79,10 @@ def _add(counts: dict[str, int], name: str, count: int = 1) -> None:
 def words(report: Report, *, dry_run: bool) -> list[str]:
     """Return the report as sentences for the operator, without an address."""
     ended = [] if report.failed is None else [f"ended early: {report.failed}"]
-    return [*ended, *_given(report, dry_run=dry_run), *_rest(report)]
+    return [*ended, *_reconstructed(report, dry_run=dry_run), *_rest(report)]
 
 
-def _given(report: Report, *, dry_run: bool) -> Iterable[str]:
+def _reconstructed(report: Report, *, dry_run: bool) -> Iterable[str]:
     verb = "would be reconstructed" if dry_run else "reconstructed"
     total = sum(report.events.values())
     yield f"{_count(total, 'event')} {verb}" + _parts(report.events)

@@ -11,13 +11,13 @@ from relay.core.clock import Clock
 from relay.core.event import Event
 from relay.core.routing import Verdict
 from relay.reconciliation import envelope, leads, library, reading
-from relay.reconciliation.milestones import Judgement, Knowledge, judge
+from relay.reconciliation.milestones import Judgement, Knowledge, derive
 from relay.reconciliation.period import Period
-from relay.reconciliation.reading import Told
+from relay.reconciliation.reading import ReportProgress
 from relay.reconciliation.report import Report
 from relay.reconciliation.views import History, ViewsRead
 from relay.store import Store
-from relay.store.reconstructions import Given, Place, Reconstructions, Step
+from relay.store.reconstructions import Place, ReconstructionOutcome, Reconstructions, Step
 from relay.store.reconstructions import Run as Record
 from relay.video_service.api.client import Api
 from relay.video_service.api.records import Video, Watched
@@ -32,7 +32,7 @@ Steps = Mapping[tuple[Person, str], Sequence[Step]]
 class Give(Protocol):
     """Makes an event, or only counts it in a dry run; raises StoreError."""
 
-    async def __call__(self, event: Event, *, person: Person | None) -> Given: ...
+    async def __call__(self, event: Event, *, person: Person | None) -> ReconstructionOutcome: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,13 +49,19 @@ class Run:
     """Reads everything first, then makes the events one by one."""
 
     def __init__(
-        self, source: Source, period: Period, *, give: Give, told: Told, report: Report
+        self,
+        source: Source,
+        period: Period,
+        *,
+        give: Give,
+        report_progress: ReportProgress,
+        report: Report,
     ) -> None:
         self._source = source
         self._api, self._store, self._clock = source.api, source.store, source.clock
         self._period = period
         self._give_event = give
-        self._told = told
+        self._report_progress = report_progress
         self._answers: dict[Person, Mapping[str, Watched]] = {}
         self._report = report
         self.place: Place | None = None
@@ -65,8 +71,10 @@ class Run:
         """Raises ApiError and StoreError; what was made until then stays made."""
         report, name = self._report, self._source.name
         place = await self._store.place(name)
-        listed = await reading.videos(self._api, told=self._told)
-        views = await reading.views(self._api, self._period, place=place, told=self._told)
+        listed = await reading.videos(self._api, report_progress=self._report_progress)
+        views = await reading.views(
+            self._api, self._period, place=place, report_progress=self._report_progress
+        )
         read = views.read
         report.views, report.videos = read.views, len(listed)
         await self._refuse_erased(read)
@@ -109,7 +117,7 @@ class Run:
                 people[form.video or ""].add(who)
         known: dict[tuple[Person, str], Sequence[Step]] = {}
         for done, (video, persons) in enumerate(people.items()):
-            self._told("videos compared", done, len(people))
+            self._report_progress("videos compared", done, len(people))
             steps = await self._store.steps(self._source.name, video, persons)
             known |= {(person, video): steps.get(person, ()) for person in persons}
         return known
@@ -118,12 +126,12 @@ class Run:
         report, source = self._report, self._source.name
         since_ms = await self._store.known_since_ms(source)
         for done, (key, history) in enumerate(read.histories.items()):
-            self._told("views compared", done, len(read.histories))
+            self._report_progress("views compared", done, len(read.histories))
             # Acknowledgements come first: most judgements wait for nothing.
             await asyncio.sleep(0)
             steps = {step.step: step.at_ms for step in known.get(key, ())}
             knowledge = Knowledge(steps=steps, since_ms=since_ms, is_whole=is_whole)
-            judgement = await self._judge(key, history, knowledge)
+            judgement = await self._derive(key, history, knowledge)
             report.cannot_know(*judgement.unsure)
             report.leave(*judgement.left)
             for milestone in judgement.reached:
@@ -131,20 +139,20 @@ class Run:
                 event = envelope.watched(source, key[1], history, milestone, now_ms)
                 await self._give(event, person=key[0])
 
-    async def _judge(
+    async def _derive(
         self, key: tuple[Person, str], history: History, knowledge: Knowledge
     ) -> Judgement:
         """Ask the API about the person only if their views leave a doubt."""
         person, video = key
         if person not in self._answers:
-            judgement = judge(history, knowledge, self._period)
+            judgement = derive(history, knowledge, self._period)
             if not judgement.in_doubt:
                 return judgement
             answer = await self._api.viewer(history.email)
             self._answers[person] = {each.video_id: each for each in answer}
             self._report.people_asked += 1
         watched = self._answers[person].get(video)
-        return judge(history, replace(knowledge, is_asked=True, watched=watched), self._period)
+        return derive(history, replace(knowledge, is_asked=True, watched=watched), self._period)
 
     async def _give_leads(self, read: ViewsRead, known: Steps) -> None:
         report = self._report
@@ -152,27 +160,27 @@ class Run:
         report.cannot_know("lead_without_address", count=nameless)
         for form in leads.missing(read.forms, known):
             event = envelope.lead(self._source.name, form, self._clock.now_ms())
-            given = await self._give(event, person=leads.person_of(form))
-            report.leads_without_fields += given == "accepted" and not form.submission.fields
+            outcome = await self._give(event, person=leads.person_of(form))
+            report.leads_without_fields += outcome == "accepted" and not form.submission.fields
 
     async def _give_changes(self, listed: Sequence[Video]) -> None:
         report, name, now_ms = self._report, self._source.name, self._clock.now_ms()
-        found = library.compare(
+        comparison = library.compare(
             listed,
             await self._store.library(name),
             self._period,
             now_ms=now_ms,
             forgotten_ms=await self._store.forgotten_ms(),
         )
-        report.cannot_know(*found.unsure)
-        report.leave(*found.left)
-        for change in found.changes:
+        report.cannot_know(*comparison.unsure)
+        report.leave(*comparison.left)
+        for change in comparison.changes:
             await self._give(envelope.changed(name, change, now_ms), person=None)
 
-    async def _give(self, event: Event, *, person: Person | None) -> Given:
-        given = await self._give_event(event, person=person)
-        self._report.note(event, given)
-        return given
+    async def _give(self, event: Event, *, person: Person | None) -> ReconstructionOutcome:
+        outcome = await self._give_event(event, person=person)
+        self._report.note(event, outcome)
+        return outcome
 
 
 async def reconcile(
@@ -184,26 +192,26 @@ async def reconcile(
     clock: Clock,
     report: Report,
     verdicts: Callable[[Event], Sequence[Verdict]],
-    stored: Callable[[Event, Sequence[Verdict], Given], None],
-    told: Told,
+    stored: Callable[[Event, Sequence[Verdict], ReconstructionOutcome], None],
+    report_progress: ReportProgress,
 ) -> Place | None:
     """Carry out a run, and fill in its report on the way; return the place for the next one.
 
     `verdicts` finds the sinks of an event, and `stored` is called with each outcome on disk.
     Raises ApiError and StoreError; what was made until then stays made.
     """
-    made = store.reconstructions
+    reconstructions = store.reconstructions
 
-    async def give(event: Event, *, person: Person | None) -> Given:
+    async def give(event: Event, *, person: Person | None) -> ReconstructionOutcome:
         if record.dry_run:
             return "accepted"
         wanted = verdicts(event)
-        return await made.accept(
-            event, wanted, person=person, stored=lambda given: stored(event, wanted, given)
+        return await reconstructions.accept(
+            event, wanted, person=person, stored=lambda outcome: stored(event, wanted, outcome)
         )
 
     async with Api(settings, budgets=store.request_budgets) as api:
-        source = Source(name=record.source, api=api, store=made, clock=clock)
-        run = Run(source, period, give=give, told=told, report=report)
+        source = Source(name=record.source, api=api, store=reconstructions, clock=clock)
+        run = Run(source, period, give=give, report_progress=report_progress, report=report)
         await run.reconcile()
         return run.place

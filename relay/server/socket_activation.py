@@ -58,10 +58,10 @@ def assign(names: Sequence[str], count: int) -> list[Side]:
         return ["public"]
     sides = [side for name in names for side in _SIDES if side == name]
     if not len(names) == len(set(sides)) == count:
-        found = ", ".join(map(repr, names)) if names else f"{count} without names"
+        present = ", ".join(map(repr, names)) if names else f"{count} without names"
         raise SocketRefused(
             "expected one named 'public', one named 'admin', or both "
-            f"(FileDescriptorName= in the socket unit), found {found}"
+            f"(FileDescriptorName= in the socket unit), found {present}"
         )
     return sides
 

@@ -20,10 +20,10 @@ def regular_expression(glob: str) -> str:
 def _parts(glob: str) -> Iterator[str]:
     place = 0
     while place < len(glob):
-        found = _SET.match(glob, place)
-        if found is not None:
-            yield _one_of(found[2], negated=bool(found[1]))
-            place = found.end()
+        match = _SET.match(glob, place)
+        if match is not None:
+            yield _one_of(match[2], negated=bool(match[1]))
+            place = match.end()
         else:
             wildcard = {"*": f"{_ANY}*", "?": _ANY, "[": _NOTHING}.get(glob[place])
             yield wildcard or re.escape(glob[place])

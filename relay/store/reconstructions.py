@@ -16,7 +16,7 @@ SENT_RECONSTRUCTED = "not sent, because the sink was sent the reconstruction"
 
 RunState = Literal["running", "done", "failed", "cancelled"]
 
-Given = Literal["accepted", "known", "arrived", "erased"]
+ReconstructionOutcome = Literal["accepted", "known", "arrived", "erased"]
 """What became of a reconstruction.
 
 Known: it was made before. Arrived: the original came during the run. Erased: it names a person
@@ -124,8 +124,8 @@ class Reconstructions(Protocol):
         verdicts: Sequence[Verdict],
         *,
         person: str | None,
-        stored: Callable[[Given], None],
-    ) -> Given:
+        stored: Callable[[ReconstructionOutcome], None],
+    ) -> ReconstructionOutcome:
         """Write a reconstruction and its deliveries in one transaction, as `Store.accept` does.
 
         It adds to no total. `person` is the address that it names; `stored` is called with the

@@ -83,7 +83,7 @@ class Round:
             return None
         return range(first, first + SCAN_ROWS)
 
-    def looked(self, window: range, found: Sequence[int], taken: Sequence[int]) -> None:
+    def looked(self, window: range, keys: Sequence[int], taken: Sequence[int]) -> None:
         """Go on behind what was taken of the rows that were found in a window."""
-        is_rest_left = len(taken) < len(found) or len(found) == STEP_ROWS
+        is_rest_left = len(taken) < len(keys) or len(keys) == STEP_ROWS
         self.start = taken[-1] + 1 if is_rest_left else window.stop

@@ -10,7 +10,7 @@ from relay.store.selection import Selection
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class EventPage:
     """One page of the selected events, newest first."""
 
     events: Sequence[EventRecord]
@@ -39,7 +39,7 @@ class Search(Protocol):
 
     async def find(
         self, selection: Selection, routes: Sequence[Route], *, limit: int, budget_s: float
-    ) -> Found:
+    ) -> EventPage:
         """Return the newest selected events; `routes` decide which events a sink has missed."""
         ...
 

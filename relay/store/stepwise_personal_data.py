@@ -132,18 +132,18 @@ class StepwisePersonalData(Generic[P]):
             total.add(removed)
             under_way.update(self._steps.in_flight(removed))
 
-        async for place, found in self._matches(address):
+        async for place, matches in self._matches(address):
             if place.is_kept:
-                total.add(await self._steps.preview(place, _keys(found)))
+                total.add(await self._steps.preview(place, _keys(matches)))
                 continue
-            for keys in _removals(place, found):
+            for keys in _removals(place, matches):
                 await self._steps.remove(place, keys, now_ms=now_ms, done=done)
         return total, under_way
 
     async def count(self, email: str) -> Erasure:
         total = Traces()
-        async for place, found in self._matches(self._address(email)):
-            total.add(await self._steps.preview(place, _keys(found)))
+        async for place, matches in self._matches(self._address(email)):
+            total.add(await self._steps.preview(place, _keys(matches)))
         in_flight = list(self._steps.in_flight(total).values())
         return total.erasure(in_flight, wiped=False, remains="")
 
@@ -158,11 +158,11 @@ class StepwisePersonalData(Generic[P]):
         size = 0
         for _ in range(PART_STEPS):
             place = places[cursor.name]
-            found = await self._steps.find(place, address, start=cursor.start, rows=SCAN_ROWS)
-            if found.rows:
-                records += await self._steps.records(place, address, _keys(found))
-            cursor = cursor.following(found.next)
-            size += sum(bytes_ for _, bytes_ in found.rows)
+            matches = await self._steps.find(place, address, start=cursor.start, rows=SCAN_ROWS)
+            if matches.rows:
+                records += await self._steps.records(place, address, _keys(matches))
+            cursor = cursor.following(matches.next)
+            size += sum(bytes_ for _, bytes_ in matches.rows)
             if cursor.is_over or size > PART_BYTES:
                 break
         return part(records, cursor)
@@ -173,24 +173,24 @@ class StepwisePersonalData(Generic[P]):
             last = await self._steps.last(place)
             start: int | None = 0
             while start is not None and start <= last:
-                found = await self._steps.find(place, address, start=start, rows=SCAN_ROWS)
-                start = found.next
-                if found.rows:
-                    yield place, found
+                matches = await self._steps.find(place, address, start=start, rows=SCAN_ROWS)
+                start = matches.next
+                if matches.rows:
+                    yield place, matches
 
     def _address(self, email: str) -> EmailMatcher:
         return EmailMatcher(email, number=self._digests.number(email))
 
 
-def _keys(found: Matches) -> list[int]:
-    return [key for key, _ in found.rows]
+def _keys(matches: Matches) -> list[int]:
+    return [key for key, _ in matches.rows]
 
 
-def _removals(place: Place, found: Matches) -> Iterator[list[int]]:
+def _removals(place: Place, matches: Matches) -> Iterator[list[int]]:
     """Split the keys into transactions of few rows and bytes, of one row at least."""
     keys: list[int] = []
     size = 0
-    for key, bytes_ in found.rows:
+    for key, bytes_ in matches.rows:
         if keys and (len(keys) * place.weight >= STEP_ROWS or size + bytes_ > STEP_BYTES):
             yield keys
             keys, size = [], 0

@@ -9,7 +9,7 @@ from relay.core.clock import Clock
 from relay.core.routing import Route
 from relay.store.conditions import Condition
 from relay.store.operations import EventRecord
-from relay.store.search import Count, Found
+from relay.store.search import Count, EventPage
 from relay.store.selection import Selection
 
 STEP_ROWS = 200
@@ -87,16 +87,16 @@ class StepwiseSearch(Generic[Db]):
 
     async def find(
         self, selection: Selection, routes: Sequence[Route], *, limit: int, budget_s: float
-    ) -> Found:
-        found = list[EventRecord]()
+    ) -> EventPage:
+        events = list[EventRecord]()
         walk = await self._walk(selection, budget_s)
-        while walk.goes_on and len(found) <= limit:
+        while walk.goes_on and len(events) <= limit:
             # One more than asked for tells whether there is another page.
-            query = partial(self._queries.events, routes=routes, limit=limit + 1 - len(found))
-            found += await walk.step(query) or ()
-        if len(found) > limit:
-            return Found(found[:limit], next=found[limit - 1].seq, looked_to_ms=None)
-        return Found(found, next=walk.next, looked_to_ms=walk.looked_to_ms)
+            query = partial(self._queries.events, routes=routes, limit=limit + 1 - len(events))
+            events += await walk.step(query) or ()
+        if len(events) > limit:
+            return EventPage(events[:limit], next=events[limit - 1].seq, looked_to_ms=None)
+        return EventPage(events, next=walk.next, looked_to_ms=walk.looked_to_ms)
 
     async def count(
         self, selection: Selection, routes: Sequence[Route], *, budget_s: float

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from relay.core.event import MILESTONES
-from relay.reconciliation.milestones import Judgement, Knowledge, judge
+from relay.reconciliation.milestones import Judgement, Knowledge, derive
 from relay.reconciliation.period import GIVE_UP_MS, VIEW_MAX_MS, Period
 from relay.reconciliation.views import History, ViewsRead
 from relay.video_service.api.records import Session, Watched
@@ -64,7 +64,7 @@ def decide(
         is_asked=is_asked or watched is not None,
         watched=watched,
     )
-    return judge(history(*views), known, PERIOD)
+    return derive(history(*views), known, PERIOD)
 
 
 def names(judgement: Judgement) -> list[str]:

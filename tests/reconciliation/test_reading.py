@@ -46,7 +46,7 @@ def view(person: int, hours: float, percent: float = 30) -> Session:
 
 
 async def read(api: Any, *, place: Place | None = None) -> reading.ViewsFrom:
-    return await reading.views(api, PERIOD, place=place, told=lambda *_: None)
+    return await reading.views(api, PERIOD, place=place, report_progress=lambda *_: None)
 
 
 async def test_only_people_of_the_period_are_kept() -> None:

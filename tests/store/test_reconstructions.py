@@ -12,7 +12,7 @@ from relay.core.event import LEAD_CAPTURED, VIDEO_WATCHED, Event
 from relay.core.routing import Verdict
 from relay.store import Store, reconstructions
 from relay.store.audience import AudienceQuery, rollup
-from relay.store.reconstructions import Given, Step
+from relay.store.reconstructions import ReconstructionOutcome, Step
 from relay.store.selection import Selection
 from tests.conftest import NOW_MS, ManualClock
 from tests.store.conformance import OTHER, TAKES, accept, lease, settlement
@@ -53,7 +53,7 @@ def reconstructed(original: Event) -> Event:
 
 async def give(
     store: Store, made: Event, verdicts: Sequence[Verdict] = (TAKES,), person: str = ANN
-) -> Given:
+) -> ReconstructionOutcome:
     return await store.reconstructions.accept(made, verdicts, person=person, stored=lambda _: None)
 
 

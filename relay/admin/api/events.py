@@ -106,10 +106,10 @@ async def list_events(admin: AdminServices, page: Listing) -> Events:
     """Stored events, newest first."""
     selection = await selected(admin, page)
     if page.within_ms is not None:
-        found = await admin.store.search.find(
+        result = await admin.store.search.find(
             selection, admin.routes, limit=page.limit, budget_s=page.within_ms / 1000
         )
-        return Events(events=found.events, next=found.next, looked_to_ms=found.looked_to_ms)
+        return Events(events=result.events, next=result.next, looked_to_ms=result.looked_to_ms)
     events = await admin.store.operations.events(selection, admin.routes, limit=page.limit + 1)
     shown, more = events[: page.limit], len(events) > page.limit
     return Events(events=shown, next=shown[-1].seq if more else None)

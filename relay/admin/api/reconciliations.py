@@ -78,8 +78,8 @@ class Begun:
 
 async def list_reconciliations(admin: AdminServices, page: Paging) -> ReconciliationList:
     """Reconciliations, newest first."""
-    found = await admin.store.reconstructions.runs(before=page.before, limit=page.limit + 1)
-    shown, more = found[: page.limit], len(found) > page.limit
+    runs = await admin.store.reconstructions.runs(before=page.before, limit=page.limit + 1)
+    shown, more = runs[: page.limit], len(runs) > page.limit
     return ReconciliationList(
         reconciliations=[_view(admin, run) for run in shown], next=shown[-1].id if more else None
     )

@@ -43,7 +43,7 @@ FORM_REFUSED = "This form is not valid any more. Reload the page."
 
 T = TypeVar("T")
 
-Answer = Callable[[Visit, Request], Awaitable[Response]]
+Handler = Callable[[Visit, Request], Awaitable[Response]]
 
 
 class Page:
@@ -78,7 +78,7 @@ class Page:
         routes.append(Route("/{path:path}", self._guarded(_not_found)))
         return routes
 
-    def _guarded(self, answer: Answer) -> Callable[[Request], Awaitable[Response]]:
+    def _guarded(self, answer: Handler) -> Callable[[Request], Awaitable[Response]]:
         """Answer those who may see the page; others get a refusal or the login."""
 
         async def guarded(request: Request) -> Response:
@@ -115,7 +115,7 @@ class Page:
             slow=SlowReads(self._slow, self._admin.clock),
         )
 
-    def _view(self, view: View) -> Answer:
+    def _view(self, view: View) -> Handler:
         async def answer(visit: Visit, request: Request) -> Response:
             if view.admin_only:
                 visit.require_admin(PERSONAL)
@@ -140,7 +140,7 @@ class Page:
             raise HTTPException(403, FORM_REFUSED)
         return fields
 
-    def _table(self, table: Table) -> Answer:
+    def _table(self, table: Table) -> Handler:
         async def answer(visit: Visit, request: Request) -> Response:
             rows = table.read(visit, forms.parameters(request, table.parameters))
             if request.method == "HEAD":
@@ -149,7 +149,7 @@ class Page:
 
         return answer
 
-    def _download(self, download: Download) -> Answer:
+    def _download(self, download: Download) -> Handler:
         async def answer(visit: Visit, request: Request) -> Response:
             if download.admin_only:
                 visit.require_admin(PERSONAL)
@@ -158,7 +158,7 @@ class Page:
 
         return answer
 
-    def _export(self, export: Export) -> Answer:
+    def _export(self, export: Export) -> Handler:
         async def answer(visit: Visit, request: Request) -> Response:
             fields = await self._fields(visit, request)
             parameters = convert(fields, export.parameters, strict=False)
@@ -167,7 +167,7 @@ class Page:
 
         return answer
 
-    def _action(self, action: Action) -> Answer:
+    def _action(self, action: Action) -> Handler:
         async def answer(visit: Visit, request: Request) -> Response:
             fields = await self._fields(visit, request, is_reading=action.is_reading)
             of_path, of_form = action.types
@@ -175,7 +175,7 @@ class Page:
                 path = convert(dict(request.path_params), of_path, strict=False)
                 done = await action.perform(visit, path, convert(fields, of_form, strict=False))
             except (HTTPException, ConfigError, StoreError) as error:
-                done = Done(notice=Notice(text=_told(problem_of(error)), tone="bad"))
+                done = Done(notice=Notice(text=_message(problem_of(error)), tone="bad"))
             if not action.is_reading:
                 self._slow.forget()
             to = done.to or _back(visit, request)
@@ -218,7 +218,7 @@ def page_app(admin: AdminServices, gate: Gate) -> ASGIApp:
     return secured(app, gate)
 
 
-def _told(problem: Problem) -> str:
+def _message(problem: Problem) -> str:
     faults = "; ".join(map(str, problem.faults))
     return f"{problem.detail} {faults}." if faults else problem.detail
 

@@ -33,7 +33,7 @@ def name(file: str) -> str:
 
 async def serve(request: Request) -> Response:
     """Send an asset; these hold nothing that needs a login."""
-    if (found := _all().get(request.path_params["name"])) is None:
+    if (asset := _all().get(request.path_params["name"])) is None:
         raise HTTPException(404)
-    media_type, content = found
+    media_type, content = asset
     return Response(content, media_type=media_type, headers=_KEPT)

@@ -153,8 +153,8 @@ class PubsubSink(SplittingSink[Entry]):
         body = b'{"messages":[%b]}' % b",".join(entry.json for entry in items)
         response = await self._topics.publish(items[0].topic, body)
         silent = Temporary(pubsub_failure.SILENT, status=response.status)
-        found = pubsub_failure.ids(response, len(items))
-        return [SinkResponse(response.status, each) if each else silent for each in found]
+        ids = pubsub_failure.ids(response, len(items))
+        return [SinkResponse(response.status, each) if each else silent for each in ids]
 
 
 def build(settings: Settings, clock: Clock) -> PubsubSink:

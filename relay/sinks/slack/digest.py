@@ -54,8 +54,8 @@ def digest(events: Sequence[Event]) -> dict[str, Any]:
         *_counted(len(views), "step watched", "steps watched"),
         *_counted(len(others), "other event"),
     ]
-    made = sum(event.reconstructed for event in events)
-    mark = f" ({made} of them reconstructed after an outage)" if made else ""
+    reconstructed = sum(event.reconstructed for event in events)
+    mark = f" ({reconstructed} of them reconstructed after an outage)" if reconstructed else ""
     headline = f"{len(events)} events: {', '.join(parts)}{mark}"
     blocks = [
         header(f"🧾 {headline}"),

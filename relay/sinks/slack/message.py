@@ -11,7 +11,7 @@ from relay.sinks.slack import places
 from relay.sinks.slack.blocks import Block, context, describe, header, mrkdwn, plain, table
 from relay.sinks.slack.history import before
 from relay.sinks.slack.places import clean, moment
-from relay.sinks.slack.summary import Summary, at, tell
+from relay.sinks.slack.summary import Summary, at, summarize
 
 _FALLBACK_MAX = 300
 _LATEST_S = 4_102_444_800  # the year 2100
@@ -19,7 +19,7 @@ _LATEST_S = 4_102_444_800  # the year 2100
 
 def message(event: Event) -> dict[str, Any]:
     """Return the built-in message; valid whatever the event holds."""
-    story = tell(event.kind, _data(event))
+    story = summarize(event.kind, _data(event))
     notes = [context([plain(story.note)])] if story.note else []
     top = header(f"{story.icon} {story.headline}")
     body = [top, *table(story.facts), *notes]
@@ -43,7 +43,7 @@ def payload(text: str, blocks: Sequence[Block]) -> dict[str, Any]:
 
 def fallback(event: Event) -> str:
     """Return the line for notifications and screen readers, escaped."""
-    return _line(tell(event.kind, _data(event)), event)
+    return _line(summarize(event.kind, _data(event)), event)
 
 
 def origin(event: Event) -> Block:

@@ -34,7 +34,7 @@ class Summary:
     note: str = ""
 
 
-def tell(kind: str, data: object) -> Summary:
+def summarize(kind: str, data: object) -> Summary:
     """Return the summary of an event; never fails, whatever `data` is."""
     story = _STORIES.get(kind)
     return _unknown(kind, data) if story is None else story(data)

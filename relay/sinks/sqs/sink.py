@@ -206,10 +206,10 @@ def _is_url(text: str) -> bool:
 
 
 def _options(settings: Settings) -> dict[str, Any]:
-    found = re.match(r"https?://sqs\.([a-z0-9-]+)\.amazonaws\.com", settings.queue_url)
+    match = re.match(r"https?://sqs\.([a-z0-9-]+)\.amazonaws\.com", settings.queue_url)
     key, secret = settings.aws_access_key_id, settings.aws_secret_access_key
     return {
-        "region_name": settings.region or (found[1] if found else None),
+        "region_name": settings.region or (match[1] if match else None),
         "endpoint_url": settings.endpoint_url,
         "aws_access_key_id": key and key.reveal(),
         "aws_secret_access_key": secret and secret.reveal(),

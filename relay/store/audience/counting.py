@@ -40,7 +40,7 @@ class _Mention(NamedTuple):
 
 def count(tables: CountingTables, events: Sequence[Uncounted], digests: Digests) -> None:
     """Add the views, leads and changes of events; the last one is then the last counted one."""
-    mentions = [found for event in events if (found := _read(event)) is not None]
+    mentions = [mention for event in events if (mention := _read(event)) is not None]
     titles: dict[str, str | None] = {}
     for each in mentions:
         if each.video is not None:

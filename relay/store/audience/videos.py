@@ -36,12 +36,12 @@ class Videos:
         # Few videos are shown, and each is in many days.
         def steps(video: int | None) -> Steps:
             number = video or 0
-            found = {}
+            of_video = {}
             for step, parts in self._events.items():
                 counts = [part[number] for part in parts if number in part]
                 if counts:
                     events, anonymous = map(sum, zip(*counts, strict=True))
-                    found[step] = people[step].get(number, 0), events, anonymous
-            return found
+                    of_video[step] = people[step].get(number, 0), events, anonymous
+            return of_video
 
         return Counts(most, steps, self._total.counts().total)

@@ -22,8 +22,8 @@ class Source:
 
     def columns(self, table: Table) -> tuple[str, ...]:
         """Return the target's names of the columns."""
-        found = tuple(row[1] for row in self._db.execute(f"PRAGMA table_info({table.name})"))
-        return found if table.row_id is None else (table.row_id, *found)
+        columns = tuple(row[1] for row in self._db.execute(f"PRAGMA table_info({table.name})"))
+        return columns if table.row_id is None else (table.row_id, *columns)
 
     def rows(self, table: Table, after: Row | None = None) -> Iterator[Row]:
         """Yield rows beyond a key, in the order of the key, as the target stores them."""
@@ -45,8 +45,8 @@ class Source:
         """Return the highest number that a table has ever given, as far as SQLite knows."""
         key = ROW_ID if table.row_id else table.numbered
         (highest,) = self._db.execute(f"SELECT max({key}) FROM {table.name}").fetchone()
-        given = self._db.execute("SELECT seq FROM sqlite_sequence WHERE name = ?", (table.name,))
-        (last,) = given.fetchone() or (None,)
+        cursor = self._db.execute("SELECT seq FROM sqlite_sequence WHERE name = ?", (table.name,))
+        (last,) = cursor.fetchone() or (None,)
         return max(highest or 0, last or 0)
 
     def fingerprint(self) -> int:

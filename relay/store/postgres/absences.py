@@ -152,10 +152,10 @@ class PostgresAbsences(Part):
         return await self._reader.read(lambda db: int(db.execute(_LOSS).fetchall()[0][0]))
 
     async def acknowledge(self, number: int, *, now_ms: int) -> Absence | None:
-        found = await self._shared.background.transact(
+        absences = await self._shared.background.transact(
             lambda db: _absences(db, _ACKNOWLEDGE, (now_ms, number))
         )
-        return next(iter(found), None)
+        return next(iter(absences), None)
 
 
 def unreconciled(db: Database, source: str) -> list[Absence]:

@@ -90,15 +90,15 @@ def prefix_range(prefix: str) -> list[str]:
 
 def uncounted(db: Database, person: int, digests: PersonDigests) -> list[int]:
     """Return the events of a person that the audience has not counted yet."""
-    found: list[int] = []
+    seqs: list[int] = []
     after = 0
     while rows := db.execute(_UNCOUNTED, (after, _STEP_ROWS)).fetchall():
         step = [row[0] for row in within_bytes(rows, _STEP_BYTES, lambda row: int(row[2]))]
         for seq, kind, body in db.execute(_BODIES, (step,)):
             if _person_of(kind, body, digests) == person:
-                found.append(seq)
+                seqs.append(seq)
         after = step[-1]
-    return found
+    return seqs
 
 
 def _person_of(kind: str, body: bytes | None, digests: PersonDigests) -> int | None:

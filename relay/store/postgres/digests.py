@@ -46,11 +46,11 @@ _QUERIES = (
 
 def faults(db: Database) -> tuple[str, ...]:
     """Read all bodies and rows of events; return a fault for each that is not right."""
-    return tuple(text.format(found) for query, text in _QUERIES for found in _found(db, query))
+    return tuple(text.format(number) for query, text in _QUERIES for number in _damaged(db, query))
 
 
-def _found(db: Database, query: str) -> Iterator[object]:
+def _damaged(db: Database, query: str) -> Iterator[object]:
     last: int | None = 0
     while last is not None:
-        ((last, found),) = db.execute(query, (last, STEP_ROWS)).fetchall()
-        yield from found or ()
+        ((last, numbers),) = db.execute(query, (last, STEP_ROWS)).fetchall()
+        yield from numbers or ()

@@ -106,10 +106,10 @@ class Database:
         """Run several statements in one message, as one transaction; return the rows of each."""
         with psycopg.ClientCursor(self._psycopg) as cursor:
             cursor.execute(qualified(text, self._schema), values)
-            found = [cursor.fetchall() if cursor.description else []]
+            results = [cursor.fetchall() if cursor.description else []]
             while cursor.nextset():
-                found.append(cursor.fetchall() if cursor.description else [])
-            return found
+                results.append(cursor.fetchall() if cursor.description else [])
+            return results
 
     def executemany(self, text: str, rows: Iterable[Sequence[Any]]) -> None:
         """Run one statement for each row, in one round trip."""

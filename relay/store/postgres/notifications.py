@@ -63,7 +63,7 @@ class Notifications:
             self._running -= 1
             if not self._running:
                 self._watch()
-            self._tell()
+            self._notify_listener()
 
     def send(self, sinks: Collection[str]) -> None:
         """Tell the other relays of new deliveries of these sinks, soon."""
@@ -132,7 +132,7 @@ class Notifications:
         with suppress(psycopg.Error, StoreUnavailable):
             await self.run(lambda _: None)
 
-    def _tell(self) -> None:
+    def _notify_listener(self) -> None:
         arrived, self._arrived = self._arrived, []
         if not arrived:
             return

@@ -37,8 +37,8 @@ def records(
     """Read rows of a place, by its name."""
     match place:
         case "events":
-            found = (history(db, key) for key in keys)
-            return [each for each in found if each is not None]
+            histories = (history(db, key) for key in keys)
+            return [each for each in histories if each is not None]
         case "unreadable":
             return [_request(row) for row in db.execute(_UNREADABLE, (list(keys),))]
         case "quarantine":

@@ -27,8 +27,8 @@ def find(db: Database, place: Place, address: EmailMatcher, *, start: int, rows:
     end = first + rows
     if place.number is not None:
         of_person = f"SELECT {key}, 0 FROM {table} WHERE {key} >= %s AND {key} < %s AND person = %s"
-        found = db.execute(of_person, (first, end, address.number))
-        return Matches(found.fetchall(), end)
+        cursor = db.execute(of_person, (first, end, address.number))
+        return Matches(cursor.fetchall(), end)
     values = {"first": first, "end": end, "mark": address.landmark}
     return matches(db.execute(_candidates(place), values), address, end)
 

@@ -16,7 +16,7 @@ from relay.store.postgres import acceptance_lock
 from relay.store.postgres.accept import Acceptance, Arrival
 from relay.store.postgres.driver import Database, Query, Steps
 from relay.store.postgres.text import storable
-from relay.store.reconstructions import SENT_RECONSTRUCTED, Given
+from relay.store.reconstructions import SENT_RECONSTRUCTED, ReconstructionOutcome
 from relay.store.rows import RECONSTRUCTED, SUPERSEDED, digest, document_of
 
 _NO_EVENT = (1 << 63) - 1
@@ -119,7 +119,7 @@ def add(
     acceptance: Acceptance,
     person: bytes | None,
     after: int | None,
-) -> Given | None:
+) -> ReconstructionOutcome | None:
     """Insert a reconstruction unless it is known, or its person's digest was erased.
 
     Returns None, and inserts nothing, if originals have arrived after an event: any of them may be
@@ -139,8 +139,8 @@ def add(
         "turn": [acceptance.turn(each) for each in verdicts],
         "why": [storable(each.why) if each.outcome == "fails" else None for each in verdicts],
     }
-    *_, made = db.execute_all(_ADD, values)
-    if made:
+    *_, rows = db.execute_all(_ADD, values)
+    if rows:
         return "accepted"
     ((is_erased, is_known),) = db.execute(_WHY_NOT, values).fetchall()
     if is_erased:

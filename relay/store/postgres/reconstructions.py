@@ -19,7 +19,14 @@ from relay.store.postgres.reconstruct import Superseded
 from relay.store.postgres.runs import Runs
 from relay.store.postgres.shared import Part, Shared
 from relay.store.postgres.text import storable
-from relay.store.reconstructions import Given, KnownVideo, Place, Run, RunState, Step
+from relay.store.reconstructions import (
+    KnownVideo,
+    Place,
+    ReconstructionOutcome,
+    Run,
+    RunState,
+    Step,
+)
 
 _STEPS = """
 SELECT person, step, min(at) FROM relay.audience
@@ -58,14 +65,14 @@ class PostgresReconstructions(Part):
         audience: PostgresAudience,
         *,
         saw: Callable[[Collection[str]], None],
-        made: Callable[[], None],
+        on_reconstructions: Callable[[], None],
     ) -> None:
-        """`saw` is called with the sinks of new deliveries, `made` after each reconstruction."""
+        """`saw` is called with the sinks of new deliveries."""
         super().__init__(shared)
         self._acceptance = acceptance
         self._audience = audience
         self._saw = saw
-        self._made = made
+        self._on_reconstructions = on_reconstructions
         self._runs = Runs(shared)
         self._outstanding = shared.outstanding
         self._watched: dict[str, _Watch] = {}
@@ -116,18 +123,18 @@ class PostgresReconstructions(Part):
         verdicts: Sequence[Verdict],
         *,
         person: str | None,
-        stored: Callable[[Given], None],
-    ) -> Given:
+        stored: Callable[[ReconstructionOutcome], None],
+    ) -> ReconstructionOutcome:
         digest = None if person is None else self._shared.digests.digest(person)
         watch = self._watched.get(event.source)
 
-        def done(given: Given | None) -> None:
-            if given == "accepted":
+        def done(outcome: ReconstructionOutcome | None) -> None:
+            if outcome == "accepted":
                 self._outstanding.add(event.source, event.id)
-                self._made()
+                self._on_reconstructions()
                 self._saw([verdict.sink for verdict in verdicts])
-            if given is not None:
-                stored(given)
+            if outcome is not None:
+                stored(outcome)
 
         while watch is None or event.id not in watch.arrived:
             add = partial(
@@ -139,15 +146,15 @@ class PostgresReconstructions(Part):
                 after=None if watch is None else watch.seen_to,
             )
             # Not in a transaction, which would hold the lock over several round trips.
-            given = await self._shared.background.run(add, done)
-            if given is not None:
-                return given
+            outcome = await self._shared.background.run(add, done)
+            if outcome is not None:
+                return outcome
             if watch is not None:
-                await self._look(event.source, watch)
+                await self._read_arrivals(event.source, watch)
         stored("arrived")
         return "arrived"
 
-    async def _look(self, source: str, watch: _Watch) -> None:
+    async def _read_arrivals(self, source: str, watch: _Watch) -> None:
         """Note the originals that have arrived since the last look."""
         upto = await self._shared.events.last()
         find = partial(reconstruct.arrived, source=source, after=watch.seen_to, upto=upto)

@@ -95,11 +95,11 @@ class Sweep:
         ((first,),) = db.execute(sql, (self._round.start,)).fetchall()
         window = self._round.window(first)
         if window is not None:
-            found = _find(db, phase, window, now_ms)
-            taken = [key for key, _ in within_bytes(found, STEP_BYTES, lambda row: row[1])]
+            rows = _find(db, phase, window, now_ms)
+            taken = [key for key, _ in within_bytes(rows, STEP_BYTES, lambda row: row[1])]
             if taken:
                 phase.remove(db, taken)
-            self._round.looked(window, [key for key, _ in found], taken)
+            self._round.looked(window, [key for key, _ in rows], taken)
         return True
 
 

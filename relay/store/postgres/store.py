@@ -109,7 +109,11 @@ class PostgresStore:
         self.quarantine = PostgresQuarantine(shared)
         self.search = StepwiseSearch(shared.pager, search.queries(shared.digests), clock)
         self.reconstructions = PostgresReconstructions(
-            shared, acceptance, self.audience, saw=self._saw, made=ownership.reconstructed
+            shared,
+            acceptance,
+            self.audience,
+            saw=self._saw,
+            on_reconstructions=ownership.reconstructed,
         )
         self.request_budgets = PostgresRequestBudgets(shared)
         self.sessions = PostgresSessions(shared)

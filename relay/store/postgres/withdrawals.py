@@ -49,14 +49,14 @@ class Withdrawals(Part):
 
     async def _step(self, replay: int, since: int) -> int | None:
         """Withdraw some from an event on; return the event to go on from, None at the end."""
-        found = await self._reader.read(
+        rows = await self._reader.read(
             lambda db: operator_writes.of_cancelled(db, replay, since=since, limit=STEP_ROWS)
         )
-        mine = [(each.event, each.sink) for each in found if self._may_withdraw(each)]
+        mine = [(each.event, each.sink) for each in rows if self._may_withdraw(each)]
         if mine:
             await self._background.transact(lambda db: operator_writes.take_back(db, replay, mine))
             self._leases.walk_again({sink for _, sink in mine})
-        return max(found[-1].event, since + 1) if len(found) == STEP_ROWS else None
+        return max(rows[-1].event, since + 1) if len(rows) == STEP_ROWS else None
 
     def _may_withdraw(self, opened: operator_writes.Opened) -> bool:
         """Whether it is not in flight."""

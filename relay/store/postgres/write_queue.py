@@ -153,11 +153,11 @@ class WriteQueue(ABC):
         success. Nor is it a task of its own: it has to begin before the callers of the last batch
         go on, so that the server works meanwhile.
         """
-        patience = self._loop.call_later(PATIENCE_S, self._give_up, batch)
+        timer = self._loop.call_later(PATIENCE_S, self._give_up, batch)
         try:
             results = await run(batch)
         finally:
-            patience.cancel()
+            timer.cancel()
         self._hangs = False
         return results
 

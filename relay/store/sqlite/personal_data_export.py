@@ -69,5 +69,5 @@ def records(
 ) -> list[Record]:
     """Read rows of a place."""
     read = _READERS[place]
-    found = (read(db, key, address) for key in keys)
-    return [record for record in found if record is not None]
+    rows = (read(db, key, address) for key in keys)
+    return [record for record in rows if record is not None]

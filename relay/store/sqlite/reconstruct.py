@@ -7,7 +7,7 @@ from typing import NamedTuple
 from relay.core.delivery import Status
 from relay.core.event import Event, Outcome
 from relay.core.routing import Verdict
-from relay.store.reconstructions import SENT_RECONSTRUCTED, Given
+from relay.store.reconstructions import SENT_RECONSTRUCTED, ReconstructionOutcome
 from relay.store.rows import RECONSTRUCTED, SUPERSEDED, digest
 from relay.store.sqlite.accept import Acceptance, Arrival
 from relay.store.sqlite.driver import sqlite3
@@ -60,7 +60,7 @@ def add(
     *,
     acceptance: Acceptance,
     person: bytes | None,
-) -> tuple[Given, int]:
+) -> tuple[ReconstructionOutcome, int]:
     """Insert a reconstruction unless it is known, or its person's digest was erased."""
     if person is not None and is_erased(db, person):
         return "erased", 0

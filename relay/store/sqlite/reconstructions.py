@@ -12,7 +12,14 @@ from relay.core.event import Event, Outcome
 from relay.core.routing import Verdict
 from relay.store.absences import Absence
 from relay.store.audience.counting import ID_CHARS
-from relay.store.reconstructions import Given, KnownVideo, Place, Run, RunState, Step
+from relay.store.reconstructions import (
+    KnownVideo,
+    Place,
+    ReconstructionOutcome,
+    Run,
+    RunState,
+    Step,
+)
 from relay.store.sqlite import audience, reconstruct
 from relay.store.sqlite.absences import unreconciled
 from relay.store.sqlite.accept import Acceptance, Arrival
@@ -125,25 +132,25 @@ class SqliteReconstructions(Part):
         verdicts: Sequence[Verdict],
         *,
         person: str | None,
-        stored: Callable[[Given], None],
-    ) -> Given:
+        stored: Callable[[ReconstructionOutcome], None],
+    ) -> ReconstructionOutcome:
         self._room.require()
         if self._outstanding.has_arrived(event.source, event.id):
             return "arrived"
         digest = None if person is None else self._shared.digests.digest(person)
         is_known = self._outstanding.is_open(event.source, event.id)
 
-        def write(db: sqlite3.Connection) -> tuple[Given, int]:
+        def write(db: sqlite3.Connection) -> tuple[ReconstructionOutcome, int]:
             return reconstruct.add(db, event, verdicts, acceptance=self._acceptance, person=digest)
 
-        def done(result: tuple[Given, int]) -> None:
-            given, seq = result
-            if given == "accepted":
+        def done(result: tuple[ReconstructionOutcome, int]) -> None:
+            outcome, seq = result
+            if outcome == "accepted":
                 self._outstanding.written(event.source, event.id, seq)
                 self._shared.count_new(verdicts)
             elif not is_known:
                 self._outstanding.remove(event.source, event.id)
-            stored(given)
+            stored(outcome)
 
         if not is_known:
             # An original that comes during the write supersedes it too.

@@ -14,50 +14,50 @@ COLUMNS = ("started", "25%", "50%", "75%", "completed", "lead")
 
 async def export_videos(visit: Visit, form: AudienceForm) -> AsyncIterator[Rows]:
     """Read the table of videos."""
-    found = await _counted(visit, form, "video", GROUPS_MAX)
-    names = [[visit.text(each.title), visit.text(each.video)] for each in found.groups]
-    yield _table(["title", "video"], names, found)
+    funnel = await _counted(visit, form, "video", GROUPS_MAX)
+    names = [[visit.text(each.title), visit.text(each.video)] for each in funnel.groups]
+    yield _table(["title", "video"], names, funnel)
 
 
 async def export_days(visit: Visit, form: AudienceForm) -> AsyncIterator[Rows]:
     """Read the table of days, newest first."""
-    found = await _counted(visit, form, "day", GROUPS_MAX)
-    yield _table(["day"], [[each.day] for each in found.groups], found)
+    funnel = await _counted(visit, form, "day", GROUPS_MAX)
+    yield _table(["day"], [[each.day] for each in funnel.groups], funnel)
 
 
 async def export_hours(visit: Visit, form: AudienceForm) -> AsyncIterator[Rows]:
     """Read the table of hours of the day."""
-    found = await _counted(visit, form, "hour", GROUPS_MAX)
-    yield _table(["hour"], [[each.hour] for each in found.groups], found)
+    funnel = await _counted(visit, form, "hour", GROUPS_MAX)
+    yield _table(["hour"], [[each.hour] for each in funnel.groups], funnel)
 
 
 async def export_funnel(visit: Visit, form: AudienceForm) -> AsyncIterator[Rows]:
     """Read the steps in total."""
-    found = await _counted(visit, form, "video", 1)
+    funnel = await _counted(visit, form, "video", 1)
     head = ["step", "people", "events", "events without an address"]
-    rows = zip(COLUMNS, found.total, strict=True)
+    rows = zip(COLUMNS, funnel.total, strict=True)
     yield [head, *([name, each.people, each.events, each.anonymous] for name, each in rows)]
 
 
 def _table(
-    heads: Sequence[str], names: Sequence[Sequence[object]], found: Funnel
+    heads: Sequence[str], names: Sequence[Sequence[object]], funnel: Funnel
 ) -> list[Sequence[object]]:
     """Build the table that `relay audience --csv` prints; a last row says what is left out."""
     units = ("people", "events")
     table: list[Sequence[object]] = [
         [*heads, *(f"{step} {unit}" for unit in units for step in COLUMNS)]
     ]
-    for cells, group in zip(names, found.groups, strict=True):
+    for cells, group in zip(names, funnel.groups, strict=True):
         table.append([*cells, *(getattr(step, unit) for unit in units for step in group.steps)])
-    if found.left_out:
-        table.append([f"{found.left_out} more are left out: choose fewer days, or a source."])
+    if funnel.left_out:
+        table.append([f"{funnel.left_out} more are left out: choose fewer days, or a source."])
     return table
 
 
 async def _counted(visit: Visit, form: AudienceForm, by: Grouping, limit: int) -> Funnel:
     asked = filter_of(form, days_of(form, visit.now_ms), by, limit)
-    found: Funnel = await visit.run(show_audience, asked)
-    return found
+    funnel: Funnel = await visit.run(show_audience, asked)
+    return funnel
 
 
 TABLES = (

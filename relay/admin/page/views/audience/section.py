@@ -73,8 +73,8 @@ async def read_audience(visit: Visit, form: AudienceForm) -> Context:
     with suppress(TimeoutError):
         # Unfinished counts go on, for the next visit.
         async with asyncio.timeout(WAIT_S):
-            found = await asyncio.gather(*(_kept(visit, each) for each in questions))
-            figures = _figures(visit, days, *found)
+            counts = await asyncio.gather(*(_kept(visit, each) for each in questions))
+            figures = _figures(visit, days, *counts)
     kept = {} if form.since or form.until else {"period": form.period}
     return {
         "form": form,
@@ -132,16 +132,16 @@ def _anonymous(counts: Sequence[StepCount]) -> tuple[int, int]:
     return counts[0].anonymous, counts[-1].anonymous
 
 
-def _days(found: Funnel, days: Days) -> Course:
-    by_day = {each.day: each for each in found.groups}
-    oldest = found.groups[-1].day if found.groups else None
+def _days(funnel: Funnel, days: Days) -> Course:
+    by_day = {each.day: each for each in funnel.groups}
+    oldest = funnel.groups[-1].day if funnel.groups else None
     names = days.shown(oldest, limit=DAYS_SHOWN)
     ticks = [f"{date.fromisoformat(name):%-d %b}" for name in _spread(names)]
     return _course([(name, by_day.get(name)) for name in names], ticks)
 
 
-def _hours(found: Funnel) -> Course:
-    groups = [(f"{each.hour:02}:00", each) for each in found.groups]
+def _hours(funnel: Funnel) -> Course:
+    groups = [(f"{each.hour:02}:00", each) for each in funnel.groups]
     return _course(groups, _spread([name for name, _ in groups]))
 
 

@@ -54,12 +54,12 @@ class ChangesPage(ChangeFilter):
 async def read_changes(visit: Visit, page: ChangesPage) -> Context:
     """Read one page of the list."""
     asked = page.page(visit, before=page.before, limit=page.limit)
-    found: ChangeList = await visit.run(list_changes, asked)
+    result: ChangeList = await visit.run(list_changes, asked)
     return {
         "page": page,
         "filters": filter_bar(visit, _fields(page)),
-        "rows": [change_row(visit, change) for change in found.changes],
-        "next": found.next,
+        "rows": [change_row(visit, change) for change in result.changes],
+        "next": result.next,
         "csv": visit.url("/changes.csv", **page.given),
     }
 

@@ -40,5 +40,5 @@ def cause_of(reason: Reason, **more: str | None) -> Cause:
 
 def _part_of(reason: str) -> str | None:
     """Return the beginning of a reason without any address, which must not stand in a URL."""
-    found = ADDRESS.search(reason)
-    return reason[: found.start() if found else REASON_MAX][:REASON_MAX].strip() or None
+    match = ADDRESS.search(reason)
+    return reason[: match.start() if match else REASON_MAX][:REASON_MAX].strip() or None

@@ -61,7 +61,7 @@ class OneDelivery:
 async def read_dead_letters(visit: Visit, chosen: DeadLetterFilter) -> Context:
     """Read the causes and a page of dead letters."""
     visit.check_filter(*asdict(chosen.filter).values())
-    found = await visit.run(list_dead_letters, chosen.page)
+    result = await visit.run(list_dead_letters, chosen.page)
     reasons = (await visit.run(count_dead_letters, chosen.filter)).reasons
     newest = await visit.run(list_unreadable, Paging(limit=UNREADABLE_SHOWN))
     return {
@@ -73,8 +73,8 @@ async def read_dead_letters(visit: Visit, chosen: DeadLetterFilter) -> Context:
             for each in reasons[:CAUSES_SHOWN]
         ],
         "causes_total": len(reasons),
-        "letters": found.dead_letters,
-        "next": found.next,
+        "letters": result.dead_letters,
+        "next": result.next,
         "csv": visit.url("/dead-letters.csv", **asdict(chosen.filter)),
         "command": f"{command(chosen.filter, 'dead-letters', 'replay', bare=['--all'])} --dry-run",
         "unreadable": newest.unreadable,

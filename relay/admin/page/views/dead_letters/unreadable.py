@@ -52,15 +52,15 @@ async def read_list(visit: Visit, paging: Paging) -> Context:
 
 async def read_one(visit: Visit, path: RequestId) -> Context:
     """Read one unreadable request."""
-    found = await visit.run(show_unreadable, path)
-    headers = [line.partition(": ") for line in (found.headers or "").splitlines()]
+    record = await visit.run(show_unreadable, path)
+    headers = [line.partition(": ") for line in (record.headers or "").splitlines()]
     return {
-        "request": found.request,
+        "request": record.request,
         "headers": [(name, value) for name, _, value in headers],
-        "body": None if found.body is None else found.body[:SHOWN_MAX],
-        "is_cut": found.body is not None and len(found.body) > SHOWN_MAX,
-        "is_damaged": found.is_damaged,
-        "command": f"relay unreadable show {path.id[:12]} --source {found.request.source}",
+        "body": None if record.body is None else record.body[:SHOWN_MAX],
+        "is_cut": record.body is not None and len(record.body) > SHOWN_MAX,
+        "is_damaged": record.is_damaged,
+        "command": f"relay unreadable show {path.id[:12]} --source {record.request.source}",
         "word": WORD,
     }
 

@@ -72,8 +72,8 @@ def _reader(change: Change) -> Callable[..., Awaitable[Context]]:
 
 async def _sample(visit: Visit, wanted: Filter) -> Sequence[EventRecord]:
     page = wanted.extended(Listing, limit=SAMPLE, within_ms=SAMPLE_MS)
-    found: Events = await visit.run(list_events, page)
-    return found.events
+    result: Events = await visit.run(list_events, page)
+    return result.events
 
 
 def _wanted(change: Change, chosen: Filter) -> Filter:

@@ -49,26 +49,26 @@ async def find(visit: Visit, _: Nothing, form: FindForm) -> Done:
         tried["words"] = Filter(words=text)
     looked_back = True
     for name, chosen in tried.items():
-        found = await _first(visit, chosen)
-        if found.events:
+        result = await _first(visit, chosen)
+        if result.events:
             return Done(to=visit.url("/events", **{name: text}))
-        looked_back = looked_back and found.looked_to_ms is None
+        looked_back = looked_back and result.looked_to_ms is None
     return Done(to=visit.url("/events"), notice=_nothing(text, list(tried), whole=looked_back))
 
 
 async def _find_person(visit: Visit, address: str) -> Done:
     person = visit.admin.store.audience.person(address)
-    found = await _first(visit, Filter(person=person))
+    result = await _first(visit, Filter(person=person))
     notice = None
-    if not found.events and found.looked_to_ms is None:
+    if not result.events and result.looked_to_ms is None:
         notice = Notice(text="No stored event is of this person.", tone="warn")
     return Done(to=visit.url("/events", person=person), notice=notice)
 
 
 async def _first(visit: Visit, chosen: Filter) -> Events:
     listing = chosen.extended(Listing, limit=1, within_ms=FIND_MS)
-    found: Events = await visit.run(list_events, listing)
-    return found
+    result: Events = await visit.run(list_events, listing)
+    return result
 
 
 def _nothing(text: str, tried: Sequence[str], *, whole: bool) -> Notice:

@@ -37,8 +37,8 @@ def _row(visit: Visit, replay: ReplayView) -> ReplayRow:
 
 async def read_replays(visit: Visit, page: Paging) -> Context:
     """Read a page of replays."""
-    found = await visit.run(list_replays, page)
-    return {"rows": [_row(visit, each) for each in found.replays], "next": found.next}
+    result = await visit.run(list_replays, page)
+    return {"rows": [_row(visit, each) for each in result.replays], "next": result.next}
 
 
 async def read_replay(visit: Visit, path: ReplayId) -> Context:

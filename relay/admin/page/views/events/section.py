@@ -56,11 +56,11 @@ async def read_events(visit: Visit, page: EventsPage) -> Context:
     """Read a page of events and the number of all that match."""
     clock = visit.admin.clock
     ends_s = clock.monotonic() + BUDGET_MS / 1000
-    fault, found, count, chosen = None, Events(events=(), next=None), None, Filter()
+    fault, result, count, chosen = None, Events(events=(), next=None), None, Filter()
     try:
         chosen = page.filter(visit)
         listing = chosen.extended(Listing, before=page.before, within_ms=BUDGET_MS)
-        found = await visit.slow.get(page, lambda: visit.run(list_events, listing))
+        result = await visit.slow.get(page, lambda: visit.run(list_events, listing))
         left_ms = max(0, int((ends_s - clock.monotonic()) * 1000))
         within_ms = LONG_MS if page.count else left_ms
         count_key = replace(page, before=None)
@@ -73,13 +73,13 @@ async def read_events(visit: Visit, page: EventsPage) -> Context:
         "page": page,
         "filters": filter_bar(visit, event_fields(visit, page)),
         "fault": fault,
-        "found": found,
+        "found": result,
         "count": count,
         "kept": {name: value for name, value in page.given.items() if name != "person"},
         "csv": visit.url("/events.csv", **page.given, before=page.before),
         "command": command(chosen, "events", "list"),
         "api": api_request(visit, "/events", **asdict(chosen)),
-        "steps": () if found.events else first_steps(visit),
+        "steps": () if result.events else first_steps(visit),
     }
 
 
@@ -93,8 +93,8 @@ async def read_table(visit: Visit, page: EventsPage) -> AsyncIterator[Rows]:
     heads = [("received", "source", "kind", "id", "created", "bytes", "deliveries", "mark")]
     # With a time limit the store searches in steps, between which other searches get on.
     listing = page.filter(visit).extended(Listing, before=page.before, within_ms=PART_MS)
-    async for found in visit.pages(list_events, listing):
-        yield [*heads, *(_row(visit, event) for event in found.events)]
+    async for result in visit.pages(list_events, listing):
+        yield [*heads, *(_row(visit, event) for event in result.events)]
         heads = []
 
 

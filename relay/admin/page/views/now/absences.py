@@ -14,8 +14,8 @@ from relay.admin.page.visit import Context, Done, Notice, Visit
 
 async def read_absences(visit: Visit, page: Paging) -> Context:
     """Read one page of the list."""
-    found: AbsenceList = await visit.run(list_absences, page)
-    return {"absences": found.absences, "next": found.next, "before": page.before}
+    result: AbsenceList = await visit.run(list_absences, page)
+    return {"absences": result.absences, "next": result.next, "before": page.before}
 
 
 async def acknowledge(visit: Visit, path: AbsenceId, _: Nothing) -> Done:

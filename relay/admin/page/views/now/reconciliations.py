@@ -29,11 +29,11 @@ class Start:
 
 async def read_reconciliations(visit: Visit, page: Paging) -> Context:
     """Read one page of the list, and the sources that can be asked."""
-    found: ReconciliationList = await visit.run(list_reconciliations, page)
+    result: ReconciliationList = await visit.run(list_reconciliations, page)
     service = visit.admin.reconciliations
     return {
-        "runs": found.reconciliations,
-        "next": found.next,
+        "runs": result.reconciliations,
+        "next": result.next,
         "before": page.before,
         "sources": [(name, len(service.unreconciled.get(name, ()))) for name in service.sources],
     }

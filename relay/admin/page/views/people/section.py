@@ -80,7 +80,7 @@ async def read_person(visit: Visit, lookup: Lookup) -> Context:
     person, store = lookup.person(), visit.admin.store
     erasure = await visit.run(people.count_person, Nothing(), person)
     digest = store.audience.person(person.email)
-    found = await store.search.find(
+    result = await store.search.find(
         Selection(person=digest), visit.admin.routes, limit=EVENTS_SHOWN, budget_s=SEARCH_BUDGET_S
     )
     return {
@@ -88,7 +88,7 @@ async def read_person(visit: Visit, lookup: Lookup) -> Context:
         "digest": digest,
         "erasure": erasure,
         "places": _places(erasure),
-        "found": found,
+        "found": result,
         "earlier": await store.personal_data.erasures(limit=ERASURES_SHOWN, email=person.email),
     }
 
