@@ -28,6 +28,8 @@ class Connection:
 
     async def run(self, work: Callable[[Database], T]) -> T:
         """Call `work` on the connection's thread; raises psycopg.Error and StoreUnavailable."""
+        if self._is_closed:
+            raise StoreUnavailable("the store is closed")
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._thread, self._run, work)
 
@@ -60,8 +62,9 @@ class Connection:
             database.hang_up()
 
     async def close(self) -> None:
-        """Close it after what has begun."""
-        await asyncio.get_running_loop().run_in_executor(self._thread, self._close)
+        """Close it after the calls that came before."""
+        self._is_closed = True
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._drop)
         self._thread.shutdown(wait=False)
 
     def _run(self, work: Callable[[Database], T]) -> T:
@@ -75,17 +78,11 @@ class Connection:
             raise
 
     def _connected(self) -> Database:
-        if self._is_closed:
-            raise StoreUnavailable("the store is closed")
         if self._database is not None and not self._database.is_usable:
             self._drop()
         if self._database is None:
             self._database = Database(self._dsn, self._schema)
         return self._database
-
-    def _close(self) -> None:
-        self._is_closed = True
-        self._drop()
 
     def _drop(self) -> None:
         if self._database is not None:

@@ -226,6 +226,7 @@ async def test_a_wait_for_the_standby_that_was_cancelled_is_no_success(
         accepting = asyncio.create_task(store.accept(event("a"), [TAKES], lambda _: None))
         await until(lambda: commits_waiting(server) == 1, what="the commit waits")
         await asyncio.to_thread(server.execute, cancel)
+        await until(lambda: stored_ids(own_place) == {"a"}, what="the row is there")
         await until(lambda: commits_waiting(server) == 1, what="it waits again")
         assert not accepting.done()
         await asyncio.to_thread(await_standby, server, "")
