@@ -28,7 +28,7 @@ from relay.store.postgres.conditions import (
 from relay.store.postgres.driver import Database, Row
 from relay.store.postgres.missed import missed
 from relay.store.postgres.text import storable
-from relay.store.rows import is_damaged
+from relay.store.rows import ORIGINAL, is_damaged
 from relay.store.selection import Selection
 
 _EVENT = """

@@ -20,7 +20,7 @@ from relay.store.operations import (
     Reason,
 )
 from relay.store.replays import Mark
-from relay.store.rows import is_damaged
+from relay.store.rows import ORIGINAL, is_damaged
 from relay.store.selection import Selection
 from relay.store.sqlite import id_periods
 from relay.store.sqlite.conditions import WITH_PREFIX, fits, of_delivery, of_event
