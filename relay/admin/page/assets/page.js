@@ -21,17 +21,23 @@
 
   // ---- Morph: make a part equal to a fresh one, and keep what belongs to the person. ----
 
-  /** Return whether new rows would move under a finger; `data-hold="always"` is set by the server. */
-  function isHeld(list) {
+  function isInUse(list) {
     const selection = getSelection();
     return (
-      list.dataset.hold === "always" ||
       list.matches(":hover, :focus-within") ||
-      list.getBoundingClientRect().top < 0 ||
       list.querySelector("input:checked") !== null ||
       (!selection.isCollapsed && selection.containsNode(list, true))
     );
   }
+
+  /**
+   * Return whether new rows would move others under a finger, be it in a list further down;
+   * `data-hold="always"` is set by the server.
+   */
+  const isHeld = (list) =>
+    list.dataset.hold === "always" ||
+    list.getBoundingClientRect().top < 0 ||
+    all("[data-hold]").some(isInUse);
 
   /** Return the value that the server gave a field. */
   function givenValue(field) {
