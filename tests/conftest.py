@@ -67,6 +67,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> selection.Sc
     return selection.Scheduler(config, log)
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    return selection.is_left_out(collection_path, config.option.markexpr) or None
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     selection.prepare(items)

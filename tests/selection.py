@@ -24,6 +24,13 @@ _FIXTURES = {
 }
 """Fixtures that start a real server or program."""
 
+_SLOW = re.compile(
+    r"^tests/(admin/page/test_(bulk|dead_letters|events?|frame)|admin/test_selecting|app/test_reload"
+    r"|delivery/test_replayer|receiver/test_(hostile_\w+|secret_rotation)|sinks/(pubsub|sqs)/\w+"
+    r"|sinks/test_(confirms|conformance|hostile_answers)|store/test_(audience_days|funnel))\.py"
+)
+"""Files whose tests together run as long as those with servers."""
+
 _LONG_FOLDERS = re.compile(r"^tests/(admin/page/browser|guarantees/cluster)/")
 _LONG_FIXTURES = {"debian", "builder", "image"}
 """Tests in these folders or with the relay's image are marked `long`."""
@@ -75,6 +82,11 @@ def workers() -> int:
     return 2 * len(os.sched_getaffinity(0))
 
 
+def is_left_out(path: Path, expression: str) -> bool:
+    """Whether the marks that are asked for leave out a whole folder, which need not be imported."""
+    return expression == "not servers" and path.parent == _HERE and path.name in _FOLDERS
+
+
 def prepare(items: list[pytest.Item]) -> None:
     """Mark tests that need a server or take long, and sort by `_FIRST`."""
     for item in items:
@@ -83,7 +95,8 @@ def prepare(items: list[pytest.Item]) -> None:
             item.add_marker("long")
         is_long = item.get_closest_marker("long") is not None
         shares = item.path.parent.name in _SHARED and "far_end" in fixtures
-        if is_long or shares or fixtures & _FIXTURES or _folder(item) in _FOLDERS:
+        starts = _SLOW.match(item.nodeid) or fixtures & _FIXTURES or _folder(item) in _FOLDERS
+        if is_long or shares or starts:
             item.add_marker("servers")
     items.sort(key=_rank)
 
