@@ -25,7 +25,7 @@ from tests.store.sqlite.test_known_ids import end_of, filters_made, go_to, opene
 pytestmark = pytest.mark.servers
 
 KILLS = 4
-EVENTS = 20_000
+EVENTS = 40_000
 DEADLINE_S = 60
 
 # Accepts events in batches without end, and writes the ids of each batch once it is on the disk.
@@ -154,11 +154,10 @@ async def test_a_killed_migration_leaves_the_old_store_or_the_new_one(
             kills += not is_done
         assert [_rows(older, table) for table in ("events", "deliveries")] == before
     assert kills > 0
+    assert sqlite_place.rows("SELECT count(*) FROM relay.ids") == [(id_periods.SIZE - 1,)]
     async with opened(sqlite_place, clock) as store:
-        assert await accept(store, event("e1"), event("new"), verdicts=[]) == [
-            "conflict",
-            "accepted",
-        ]
+        again = [event("e1"), event("new"), event(f"e{EVENTS}")]
+        assert await accept(store, *again, verdicts=[]) == ["conflict", "accepted", "conflict"]
     assert (await inspect(older)).faults == ()
     with closing(sqlite3.connect(older)) as db:
         assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]

@@ -137,7 +137,9 @@ async def test_a_period_whose_indexing_was_cut_off_is_known_and_is_indexed_later
         assert only.seq == 2
         assert await store.operations.named("e1", source=None, limit=9) == [only]
         assert await store.operations.sources() == ["main"]
-        assert await store.search.count(Selection(), [], budget_s=5) is not None
+        assert (await store.search.count(Selection(), [], budget_s=5)).events == len(NAMES)
+        of_source = await store.search.count(Selection(source="main"), [], budget_s=5)
+        assert of_source.events == len(NAMES)
         successor = await crashed(store, sqlite_place, tmp_path / "crashed")
     for place in (successor, sqlite_place):
         async with opened(place, clock) as store:
