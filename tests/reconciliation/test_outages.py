@@ -49,6 +49,16 @@ async def test_an_outage_names_the_command_until_it_was_asked_for(away: World) -
         assert await relay.metric("relay_unreconciled_loss_seconds") == []
 
 
+async def test_off_says_nothing_of_an_outage(away: World) -> None:
+    away.reconcile = "off"
+    async with away.relay() as relay:
+        assert await relay.service._store.reconstructions.unreconciled("main")
+        await relay.service.reconciler._refresh()
+        assert COMMAND not in await relay.commands()
+        assert await relay.metric("relay_unreconciled_loss_seconds") == []
+        assert b"reconciliation.needed" not in away.errors.getvalue()
+
+
 async def test_a_dry_run_changes_nothing(away: World) -> None:
     async with away.relay() as relay:
         await away.step(GIVEN_UP_MS)
