@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from relay.core.errors import StoreUnavailable
 from relay.store.postgres.driver import Database, psycopg
-from relay.store.postgres.errors import classify, error_name, is_connection_lost
+from relay.store.postgres.errors import OutcomeUnknown, classify, error_name, is_connection_lost
 
 T = TypeVar("T")
 
@@ -71,7 +71,7 @@ class Connection:
         database = self._connected()
         try:
             return work(database)
-        except psycopg.Error as error:
+        except (psycopg.Error, OutcomeUnknown) as error:
             # The server may have said that it ends the session without having closed it yet.
             if is_connection_lost(error):
                 self._drop()

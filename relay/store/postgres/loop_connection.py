@@ -107,6 +107,8 @@ class LoopConnection:
                     await self._drop()
                 raise
             if session.is_in_doubt:
+                # The warning may be that the server ends the session.
+                await self._drop()
                 raise OutcomeUnknown
             return result
 
