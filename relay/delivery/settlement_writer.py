@@ -13,8 +13,8 @@ from relay.store import Store
 
 STORE_RETRY_S = 1.0
 
-GATHER_S = 0.05
-GATHERED_MAX = 32
+GATHER_S = 0.02
+GATHERED_MAX = 16
 """Confirmed deliveries share a write: the first waits this long for this many at most.
 
 A crash within that time sends them again.
