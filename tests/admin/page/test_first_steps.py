@@ -2,6 +2,7 @@
 
 import asyncio
 import shlex
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ from tests.admin.page.document import Element
 from tests.admin.page.visiting import VIEWER_TOKEN, Start, visiting
 from tests.operator import operating
 from tests.service import OTHER_SECRET, Relay
+
+needs_curl = pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 
 OTHER = """
 [[source]]
@@ -51,6 +54,7 @@ async def events(relay: Relay) -> list[dict[str, Any]]:
     return listed
 
 
+@needs_curl
 @pytest.mark.parametrize("path", ["/", "/events"])
 async def test_each_source_has_its_url_and_a_signed_test_that_it_takes(
     start: Start, path: str
@@ -95,6 +99,7 @@ async def test_viewers_get_no_signed_test(start: Start) -> None:
             assert not commands(page, "curl -i")
 
 
+@needs_curl
 async def test_they_go_with_the_first_event(start: Start) -> None:
     async with start() as relay, visiting(relay) as visitor:
         (command,) = commands(await visitor.see("/"), "curl -i")
