@@ -1,7 +1,7 @@
 """The page over a store of a million events."""
 
 import re
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 
 import pytest
 from playwright.async_api import Locator, expect
@@ -101,7 +101,7 @@ async def test_a_new_event_appears_by_itself_above_the_million(
         await expect(tab.locator(f"#event-{EVENTS + 1}")).to_contain_text("newest")
 
 
-async def times(said: Locator) -> Sequence[str]:
+async def times(said: Locator) -> list[str]:
     """The times in a sentence, as they stand in the markup."""
     await expect(said).to_be_visible()
     return [await each.get_attribute("datetime") or "" for each in await said.locator("time").all()]
