@@ -171,24 +171,31 @@ class SecretRotations:
             for name in self._held.keys() - begun.keys():
                 self._drop(name)
             for name, rotation in begun.items():
-                held = self._held.get(name)
-                if changed or held is None or rotation.waiting > held.count:
-                    await self._reverify(name)
+                held, left = self._held.get(name), rotation.waiting
+                is_new = changed or held is None or rotation.waiting > held.count
+                if is_new and name in self._sources:
+                    left = await self._reverify(name)
                 if self._clock.now_ms() >= rotation.expires_ms:
                     await self._expire(name)
-                else:
-                    await self._refresh(name)
+                    continue
+                now = await self._refresh(name)
+                if now is not None and now.waiting > left:
+                    # It came while the others were verified.
+                    self._wakeup.set()
 
-    async def _reverify(self, name: str) -> None:
-        source, after, verified = self._sources.get(name), 0, 0
+    async def _reverify(self, name: str) -> int:
+        """Return how many requests were looked at and go on waiting."""
+        source, after, left, verified = self._sources.get(name), 0, 0, 0
         if source is None:
-            return
+            return 0
         while batch := await self._quarantine.waiting(name, after=after, limit=BATCH_MAX):
             after = batch[-1].number
-            verified += await self._admit_good(source, batch)
+            good = await self._admit_good(source, batch)
+            verified, left = verified + good, left + len(batch) - good
             await asyncio.sleep(0)
         if verified:
             self._log.info("rotation.verified", source=name, count=verified)
+        return left
 
     async def _admit_good(self, source: SourceSettings, batch: Iterable[Kept]) -> int:
         good = {}

@@ -13,6 +13,7 @@ from relay.core.event import Event, Outcome
 from relay.receiver import secret_rotation
 from relay.receiver.secret_rotation import SecretRotations
 from relay.store import Store
+from relay.store.quarantine import Rotation
 from relay.telemetry.metrics import Metrics
 from tests.app.reloading import body
 from tests.caller import signed
@@ -110,6 +111,26 @@ async def test_all_relays_keep_what_one_of_them_can_verify_later(
         rotation = await other.rotations.finish("main")
         assert rotation is not None
         assert (rotation.kept, rotation.verified, rotation.waiting) == (2, 2, 0)
+
+
+async def test_a_request_that_comes_after_the_last_was_verified_is_verified_too(
+    postgres_place: PostgresPlace, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(postgres_place, clock) as one, running(postgres_place, clock) as other:
+        await one.rotations.begin("main", QUARTER)
+        await other.until_keeping()
+        quarantine, late = one.intake.store.quarantine, ["b"]
+        rotation = quarantine.rotation
+
+        async def after_another(name: str) -> Rotation | None:
+            if one.intake.admitted and late:
+                await other.receive(late.pop())
+            return await rotation(name)
+
+        monkeypatch.setattr(quarantine, "rotation", after_another)
+        await other.receive("a")
+        one.rotations.adopt([source(NEW)])
+        await until(lambda: one.intake.admitted == ["a", "b"], what="the verification of both")
 
 
 async def test_a_relay_finishes_what_another_has_begun(
