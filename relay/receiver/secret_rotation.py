@@ -52,6 +52,8 @@ class SecretRotations:
         self._clock = clock
         self._sources = {source.name: source for source in sources}
         self._held: dict[str, QuarantineBudget] = {}
+        self._behind: set[str] = set()
+        """Sources with requests that another relay quarantined during the last verification."""
         self._wakeup = asyncio.Event()
         self._turn = asyncio.Lock()
         self._log = log.get()
@@ -171,23 +173,22 @@ class SecretRotations:
             for name in self._held.keys() - begun.keys():
                 self._drop(name)
             for name, rotation in begun.items():
-                held, left = self._held.get(name), rotation.waiting
-                is_new = changed or held is None or rotation.waiting > held.count
-                if is_new and name in self._sources:
-                    left = await self._reverify(name)
+                held = self._held.get(name)
+                is_more = held is None or rotation.waiting > held.count or name in self._behind
+                self._behind.discard(name)
+                left = await self._reverify(name) if changed or is_more else None
                 if self._clock.now_ms() >= rotation.expires_ms:
                     await self._expire(name)
                     continue
                 now = await self._refresh(name)
-                if now is not None and now.waiting > left:
-                    # It came while the others were verified.
-                    self._wakeup.set()
+                if left is not None and now is not None and now.waiting > left:
+                    self._behind.add(name)
 
-    async def _reverify(self, name: str) -> int:
-        """Return how many requests were looked at and go on waiting."""
+    async def _reverify(self, name: str) -> int | None:
+        """Return how many requests still fail; None for a source that the config lacks."""
         source, after, left, verified = self._sources.get(name), 0, 0, 0
         if source is None:
-            return 0
+            return None
         while batch := await self._quarantine.waiting(name, after=after, limit=BATCH_MAX):
             after = batch[-1].number
             good = await self._admit_good(source, batch)
