@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 
 from relay.cli import main
 from relay.core import signature
+from tests.guarantees.ledger import pending
 from tests.guarantees.process import SECRET, Relay, http_client, until
 from tests.operator import ADMIN
 from tests.sinks.far_end import FarEnd, Reply
@@ -84,6 +85,7 @@ async def staged(folder: Path) -> AsyncIterator[Scene]:
                     head = {"service-signature": signed(body)}
                     assert (await client.post(relay.url, content=body, headers=head)).is_success
             await until(lambda: len(far_end.requests) == 2 * len(_EVENTS), what="all deliveries")
+            await until(lambda: not pending(relay.store), what="all outcomes on disk")
             far_end.reply = lambda _: Reply()
             scene = Scene(folder)
             # Views are counted some time after their acceptance; a report waits for it.

@@ -225,6 +225,8 @@ class Producer:
             self._is_spoilt = True
             try:
                 self._client.close()
+            except Exception as error:  # noqa: BLE001  of a callback; deliveries report it
+                self._bug = self._bug or error
             finally:
                 with suppress(RuntimeError):  # the loop is closed: nobody waits any more
                     self._loop.call_soon_threadsafe(self.closed.set_result, None)
