@@ -87,17 +87,15 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.freeze()
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(
-    item: pytest.Item, nextitem: pytest.Item | None
-) -> Generator[None, object, object]:
-    """Keep all that outlives a file's tests from being looked through in later collections."""
-    try:
-        return (yield)
-    finally:
-        if nextitem is None or nextitem.path != item.path:
-            gc.collect()
-            gc.freeze()
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Keep all that outlives a file's tests from being looked through in later collections.
+
+    The last of them fails for what they have left open.
+    """
+    if nextitem is None or nextitem.path != item.path:
+        gc.collect()
+        gc.freeze()
 
 
 @pytest.fixture(scope="session")

@@ -36,11 +36,10 @@ class CreditAccount:
 
 
 class DeliveryCredit:
-    """Saves up the deliveries that acknowledgements earn, and shares them between sinks.
+    """Saves the deliveries that acknowledgements earn, and divides them among the sinks.
 
-    The credit is common to all sinks, so ten sinks delay requests no more than one does.
-    Each sharing takes back unused deliveries of the previous one, so a stopped sink blocks no
-    other.
+    All sinks have one credit, so ten delay requests no more than one.
+    Each division takes back what the last one left unused, so a stopped sink blocks no other.
     """
 
     def __init__(self) -> None:

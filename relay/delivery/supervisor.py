@@ -207,7 +207,7 @@ class DispatcherSupervisor:
         member.is_closing = True
         try:
             async with asyncio.timeout(CLOSE_TIMEOUT_S):
-                # A check still running would open a connection that nobody closes.
+                # A check in progress could still open a connection that nobody closes.
                 for check in member.checks:
                     check.cancel()
                 await asyncio.gather(*member.checks, return_exceptions=True)

@@ -32,7 +32,7 @@ class Milestone(NamedTuple):
 
 @dataclass(slots=True)
 class Judgement:
-    """What is to be reconstructed of one person's views of one video, and what cannot be."""
+    """The milestones to reconstruct for one person and one video, and what stays unknown."""
 
     reached: list[Milestone] = field(default_factory=list)
     unsure: list[Reason] = field(default_factory=list)
@@ -47,7 +47,7 @@ class Knowledge:
     """What else is known of one person's views of one video."""
 
     steps: Mapping[str, int]
-    """Milestones that events told of, with their times."""
+    """Milestones of stored events, with their times."""
     since_ms: int | None
     """From when on the store knows all that was sent; None if it knows nothing."""
     is_whole: bool
@@ -115,7 +115,7 @@ class _Derivation:
 
     def _milestone(self, name: str, level: float) -> None:
         if not self._history.within.count:
-            # Nothing that is over happened in the period; what is not over is left to the next run.
+            # No view of the period is over; one that goes on is left to the next run.
             if self._history.open and self._history.first_within_ms is not None:
                 self._leave()
             return

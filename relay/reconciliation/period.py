@@ -12,15 +12,15 @@ VIEW_MAX_MS = 24 * 3_600_000
 
 
 class Period(msgspec.Struct, frozen=True, kw_only=True):
-    """The time that is asked about; `horizon_ms` is its end, or the time before which all is sent.
+    """The period that a run asks about; it ends before anything that the sender may still retry.
 
-    All that happened before the horizon has arrived or is lost.
+    What happened before `horizon_ms` has arrived or is lost.
     """
 
     since_ms: int
     horizon_ms: int
     is_quiet: bool
-    """Whether the relay has been there for so long that no event from an absence can come now."""
+    """Whether the sender has given up every event of the last absence."""
 
     @classmethod
     def of(
@@ -32,10 +32,10 @@ class Period(msgspec.Struct, frozen=True, kw_only=True):
         back_ms: int,
         give_up_ms: int = GIVE_UP_MS,
     ) -> "Period":
-        """Cut off what the sender may still be trying to send now.
+        """Leave out the events that the sender may still retry.
 
-        `back_ms` is the end of the relay's last absence; an event that was first sent `give_up_ms`
-        ago comes no more.
+        `back_ms` is the end of the relay's last absence. The sender gives up `give_up_ms` after its
+        first try.
         """
         horizon_ms = min(until_ms, now_ms - give_up_ms)
         return cls(

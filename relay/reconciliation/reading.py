@@ -11,7 +11,7 @@ from relay.video_service.api.client import Api
 from relay.video_service.api.records import SessionPage, Video
 
 ReportProgress = Callable[[str, int, int], None]
-"""Called with what is being done, how much of it is done, and how much there is, 0 if unknown."""
+"""Called with the name of a step, the number of items done, and their total, 0 if unknown."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,9 +32,9 @@ class Report(msgspec.Struct, kw_only=True):
     leads_without_fields: int = 0
     """Reconstructed leads of which the API does not say the fields."""
     unknown: dict[str, int] = {}
-    """What cannot be known, by reason."""
+    """Facts that cannot be known, by reason."""
     left: dict[str, int] = {}
-    """What the next run may find, by reason."""
+    """Facts that the next run may find, by reason."""
     failed: str | None = None
     """Why the run ended early."""
 

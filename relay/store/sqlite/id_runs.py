@@ -1,4 +1,4 @@
-"""Writing of the ids of a full period, in their order and in steps that leave others their turn."""
+"""Writes the ids of a full period to their table, in order and in short transactions."""
 
 from functools import partial
 
@@ -9,7 +9,7 @@ from relay.store.sqlite.driver import Connection, sqlite3
 from relay.store.sqlite.group_commit import GroupCommit
 
 STEP_ROWS = 256
-"""Ids in one transaction, which takes about a millisecond longer by them."""
+"""Ids written in one transaction, to which they add about a millisecond."""
 
 # One row of JSON, because Python's lock changes hands at each row.
 _IN_ORDER = """
