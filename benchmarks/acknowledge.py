@@ -43,7 +43,7 @@ def main() -> None:
 
 def bare(seconds: int) -> float:
     port = rig.free_port()
-    with tempfile.TemporaryDirectory() as folder, rig.far_end("bare", port):
+    with tempfile.TemporaryDirectory() as folder, rig.destination("bare", port):
         return load.flood(port, written(Path(folder), seconds), seconds=seconds)
 
 
@@ -57,8 +57,8 @@ def down(seconds: int) -> float:
 def _alive(seconds: int, delivered: list[float]) -> float:
     one, other = rig.free_port(), rig.free_port()
     with (
-        rig.far_end("sink", one),
-        rig.far_end("sink", other),
+        rig.destination("sink", one),
+        rig.destination("sink", other),
         tempfile.TemporaryDirectory() as name,
     ):
         relay = rig.Relay(Path(name), [rig.http_sink(one), rig.http_sink(other)])

@@ -57,7 +57,7 @@ def main() -> None:
 def _lag(folder: Path) -> tuple[float, float]:
     port, notes = rig.free_port(), folder / "received"
     relay = rig.Relay(folder, [rig.http_sink(port)])
-    with rig.far_end("sink", port, str(notes)), relay.running():
+    with rig.destination("sink", port, str(notes)), relay.running():
         uvloop.run(load.paced(relay.listen, rate=RATE, seconds=2))
         times = uvloop.run(load.paced(relay.listen, rate=RATE, seconds=SECONDS))
         rig.until(lambda: rig.received(port) == RATE * (SECONDS + 2), seconds=30)
@@ -80,7 +80,7 @@ def _drain(folder: Path, backlog: int) -> float:
     relay = rig.Relay(folder, [rig.http_sink(port)])
     with relay.running() as running:
         uvloop.run(load.paced(relay.listen, rate=4_000, seconds=backlog / 4_000))
-        with rig.far_end("sink", port):
+        with rig.destination("sink", port):
             rig.until(lambda: rig.received(port) > 0, seconds=90)
             started, first = time.monotonic(), rig.received(port)
             rig.until(lambda: rig.received(port) >= backlog, seconds=600)
@@ -93,7 +93,7 @@ def _drain(folder: Path, backlog: int) -> float:
 def plain(shapes: Iterable[tuple[int, int]]) -> dict[tuple[int, int], float]:
     """Return the requests per second of plain httpx, by clients and connections of each."""
     port = rig.free_port()
-    with rig.far_end("sink", port):
+    with rig.destination("sink", port):
         return {shape: uvloop.run(_post(port, *shape)) for shape in shapes}
 
 

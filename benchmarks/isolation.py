@@ -69,7 +69,7 @@ def _alone(folder: Path) -> Party:
 
 def _beside(folder: Path) -> Party:
     port, crawling = rig.free_port(), rig.free_port()
-    with _silent() as hanging, _deaf() as refusing, rig.far_end("sink", crawling):
+    with _silent() as hanging, _deaf() as refusing, rig.destination("sink", crawling):
         retry = 'retry = { first = "10ms", max = "20ms" }\n'
         sinks = [
             rig.http_sink(port),
@@ -86,7 +86,7 @@ def _beside(folder: Path) -> Party:
 def _run(folder: Path, port: int, relay: rig.Relay, *, held: dict[str, int]) -> Party:
     """Measure under load; `held` says how many events each bad sink has to lack at the end."""
     notes = folder / "received"
-    with rig.far_end("sink", port, str(notes)), relay.running() as running:
+    with rig.destination("sink", port, str(notes)), relay.running() as running:
         uvloop.run(load.paced(relay.listen, rate=RATE, seconds=WARM_UP_S))
         times = uvloop.run(load.paced(relay.listen, rate=RATE, seconds=SECONDS))
         _wait_for_all(port)

@@ -80,7 +80,7 @@ def _row(page: httpx.Client, name: str, paths: list[str]) -> tuple[str, ...]:
         return (name, "", "", f"answered {first.status_code}", "", "", "")
     size, packed = len(first.content), int(first.headers.get("content-length", 0))
     port = rig.free_port()
-    with rig.far_end("page", port, str(size)), httpx.Client(trust_env=False) as client:
+    with rig.destination("page", port, str(size)), httpx.Client(trust_env=False) as client:
         bare_url = f"http://127.0.0.1:{port}/"
         for _ in range(WARM_UP):
             _time_ms(page, paths[0])

@@ -41,7 +41,7 @@ class _Load:
 
     def bare(self) -> float:
         port = rig.free_port()
-        with rig.server("benchmarks.far_end", ["bare", str(port)], port) as process:
+        with rig.server("benchmarks.destination", ["bare", str(port)], port) as process:
             self._send(port, WARM_S)
             before_s = rig.processor_s(process.pid)
             events = self._send(port, self._seconds)
@@ -53,7 +53,7 @@ class _Load:
 
     def relay(self) -> float:
         port = rig.free_port()
-        with tempfile.TemporaryDirectory() as folder, rig.far_end("sink", port):
+        with tempfile.TemporaryDirectory() as folder, rig.destination("sink", port):
             return self._relay(rig.Relay(Path(folder), [rig.http_sink(port)]))
 
     def _relay(self, relay: rig.Relay) -> float:

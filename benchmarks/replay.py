@@ -44,7 +44,7 @@ def _measure(folder: Path, events: int) -> None:
     relay = rig.Relay(folder, [rig.http_sink(port)])
     uvloop.run(backlog.fill(relay.store, f"sink{port}", requests.bodies(events)))
     stored = {"until_ms": time.time_ns() // 1_000_000 + 1}
-    with rig.far_end("sink", port, str(notes)), relay.running() as running:
+    with rig.destination("sink", port, str(notes)), relay.running() as running:
         drained = _drain(port, events)
         _paced(relay, seconds=2)
         before_mib = running.resident_mib()

@@ -172,9 +172,9 @@ def children(pid: int) -> list[int]:
 
 
 @contextlib.contextmanager
-def far_end(kind: str, port: int, *arguments: str) -> Iterator[None]:
-    """Run one of `benchmarks.far_end`'s apps on a port."""
-    with server("benchmarks.far_end", [kind, str(port), *arguments], port):
+def destination(kind: str, port: int, *arguments: str) -> Iterator[None]:
+    """Run one of `benchmarks.destination`'s apps on a port."""
+    with server("benchmarks.destination", [kind, str(port), *arguments], port):
         yield
 
 

@@ -108,7 +108,7 @@ def _running(folder: Path, sinks: int) -> Iterator[_Setup]:
     names = [f"sink{number}" for number in range(sinks)]
     url = f"http://127.0.0.1:{port}/hook"
     relay = rig.Relay(folder, [rig.sink(name, "http", url=url) for name in names])
-    with rig.far_end("sink", port, str(received)), relay.running() as running:
+    with rig.destination("sink", port, str(received)), relay.running() as running:
         yield _Setup(relay, running, names, port, received)
 
 

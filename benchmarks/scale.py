@@ -88,7 +88,7 @@ def _with_sinks(sinks: int) -> tuple[str, ...]:
 def _on_disk() -> tuple[float, float]:
     """Return the bytes of a delivered event, with its body and without."""
     port = rig.free_port()
-    with rig.far_end("sink", port), tempfile.TemporaryDirectory() as name:
+    with rig.destination("sink", port), tempfile.TemporaryDirectory() as name:
         relay = rig.Relay(Path(name), [rig.http_sink(port)])
         with relay.running():
             events = len(uvloop.run(load.paced(relay.listen, rate=RATE, seconds=SECONDS)))

@@ -145,7 +145,7 @@ def _flood(bench: _Bench) -> _Cost:
 def _delivered(bench: _Bench) -> _Cost:
     """Measure acceptance and delivery at the same rate as `_calm`."""
     port = rig.free_port()
-    with rig.far_end("sink", port), bench.relay(port) as (relay, _), relay.running() as running:
+    with rig.destination("sink", port), bench.relay(port) as (relay, _), relay.running() as running:
         warm = _paced(relay, 1)
         _wait_for(port, warm)
 
@@ -163,7 +163,7 @@ def _drained(bench: _Bench) -> _Cost:
     with bench.relay(port) as (relay, _):
         bodies = requests.bodies(bench.events)
         uvloop.run(backlog.fill(relay.store, f"sink{port}", bodies))
-        with rig.far_end("sink", port), relay.running() as running:
+        with rig.destination("sink", port), relay.running() as running:
 
             def work() -> float:
                 first = rig.received(port)
@@ -177,7 +177,7 @@ def _carried(bench: _Bench) -> float:
     """Return the rate at which a flood is accepted and delivered, its backlog included."""
     port = rig.free_port()
     with (
-        rig.far_end("sink", port),
+        rig.destination("sink", port),
         bench.relay(port) as (relay, folder),
         relay.running() as running,
     ):

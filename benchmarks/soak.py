@@ -25,7 +25,7 @@ def main() -> None:
     ]
     with tempfile.TemporaryDirectory() as folder:
         relay = rig.Relay(Path(folder), [rig.http_sink(port)])
-        with rig.far_end("sink", port), relay.running() as running:
+        with rig.destination("sink", port), relay.running() as running:
             # What a start and a first load bring with them is no growth.
             uvloop.run(load.paced(relay.listen, rate=RATE, seconds=WARM_S))
             before, first = running.resident_mib(), 0.0

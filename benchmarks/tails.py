@@ -57,7 +57,7 @@ def main() -> None:
 
 def _bare(rate: float, seconds: float) -> _Run:
     port = rig.free_port()
-    with rig.far_end("bare", port):
+    with rig.destination("bare", port):
         _paced(port, rate, _WARM_S)
         return _Run(_paced(port, rate, seconds), {})
 

@@ -19,8 +19,8 @@ from relay.core import sample_events
 from relay.core.event import LEAD_CAPTURED, Event
 from tests import scratch, selection, service
 from tests.service import Relay
-from tests.sinks.far_end import FarEnd
 from tests.store import migrated as migrated_stores
+from tests.stub_server import StubServer
 
 NOW_MS = 1_772_443_800_000
 
@@ -120,15 +120,15 @@ def lead() -> Event:
 
 
 @pytest.fixture
-async def far_end() -> AsyncIterator[FarEnd]:
-    async with FarEnd() as far_end:
-        yield far_end
+async def destination() -> AsyncIterator[StubServer]:
+    async with StubServer() as destination:
+        yield destination
 
 
 @pytest.fixture
-async def relay(tmp_path: Path, far_end: FarEnd) -> AsyncIterator[Relay]:
-    """A relay with one sink, at the far end."""
-    async with service.serving(service.read(tmp_path, far_end=far_end)) as relay:
+async def relay(tmp_path: Path, destination: StubServer) -> AsyncIterator[Relay]:
+    """A relay with one sink, at the destination."""
+    async with service.serving(service.read(tmp_path, destination=destination)) as relay:
         yield relay
 
 

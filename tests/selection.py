@@ -36,7 +36,7 @@ _LONG_FIXTURES = {"debian", "builder", "image"}
 """Tests in these folders or with the relay's image are marked `long`."""
 
 _SHARED = {"amqp", "sqs"}
-"""Folders in which `far_end` is a real server as well: one per process."""
+"""Folders in which `destination` is a real server as well: one per process."""
 
 _GROUPS = {
     "week": r"^tests/admin/page/browser/(test_views|journeys/test_(events|people))\.py",
@@ -94,7 +94,7 @@ def prepare(items: list[pytest.Item]) -> None:
         if _LONG_FOLDERS.match(item.nodeid) or fixtures & _LONG_FIXTURES:
             item.add_marker("long")
         is_long = item.get_closest_marker("long") is not None
-        shares = item.path.parent.name in _SHARED and "far_end" in fixtures
+        shares = item.path.parent.name in _SHARED and "destination" in fixtures
         starts = _SLOW.match(item.nodeid) or fixtures & _FIXTURES or _folder(item) in _FOLDERS
         if is_long or shares or starts:
             item.add_marker("servers")

@@ -23,7 +23,7 @@ from relay.store.sqlite.driver import sqlite3
 from relay.store.sqlite.settings import SqliteSettings
 from relay.telemetry import log
 from tests.caller import PATIENCE_S, SECRET, Answer, Caller
-from tests.sinks.far_end import FarEnd, until
+from tests.stub_server import StubServer, until
 
 OTHER_SECRET = "the-secret-of-another-source"
 ENVIRON = {"RELAY_SECRET": SECRET, "OTHER_SECRET": OTHER_SECRET}
@@ -171,12 +171,12 @@ def read(
     server: str = "",
     min_free: str = "1MiB",
     tables: str = "",
-    far_end: FarEnd | None = None,
+    destination: StubServer | None = None,
 ) -> config.Config:
     """Load the config of the tests: one source, and a sink for all, for leads, and for tests."""
-    if far_end is not None:
+    if destination is not None:
         tables += "".join(
-            SINK.format(name=name, url=far_end.url(f"/{name}"), more=more)
+            SINK.format(name=name, url=destination.url(f"/{name}"), more=more)
             for name, more in (
                 ("all", ""),
                 ("leads", 'events = ["lead.captured"]'),

@@ -94,7 +94,7 @@ def main() -> None:
 
 def _flood(name: str, seconds: int, delivered: list[float]) -> float:
     port = rig.free_port()
-    with rig.far_end("sink", port), tempfile.TemporaryDirectory() as folder:
+    with rig.destination("sink", port), tempfile.TemporaryDirectory() as folder:
         system = _SYSTEMS[name](Path(folder), port)
         with system.running():
             file = acknowledge.written(Path(folder), seconds)
@@ -109,7 +109,7 @@ def _killed(name: str, kills: int) -> _Loss:
     with tempfile.TemporaryDirectory() as name_of_folder:
         folder, port = Path(name_of_folder), rig.free_port()
         notes = folder / "received"
-        with rig.far_end("sink", port, str(notes), str(_ANSWER_S)):
+        with rig.destination("sink", port, str(notes), str(_ANSWER_S)):
             system = _SYSTEMS[name](folder, port)
             for _ in range(kills):
                 acknowledged |= _until_killed(system)

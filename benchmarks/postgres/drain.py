@@ -38,7 +38,7 @@ def _drain(events: int, settings: PostgresSettings | None = None) -> float:
     with tempfile.TemporaryDirectory() as folder:
         relay = rig.Relay(Path(folder), [rig.http_sink(port)], settings)
         uvloop.run(backlog.fill(relay.store, f"sink{port}", requests.bodies(events)))
-        with rig.far_end("sink", port), relay.running():
+        with rig.destination("sink", port), relay.running():
             rig.until(lambda: rig.received(port) > 0, seconds=90)
             started, first = time.monotonic(), rig.received(port)
             rig.until(lambda: rig.received(port) >= events, seconds=900)

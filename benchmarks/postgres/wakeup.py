@@ -31,7 +31,7 @@ def measure(server: Server, *, seconds: int) -> None:
         with ExitStack() as stack:
             for port in ports:
                 file = str(notes[f"sink{port}"])
-                stack.enter_context(rig.far_end("sink", port, file))
+                stack.enter_context(rig.destination("sink", port, file))
             relays = _relays(folder, ports, settings)
             addresses = [stack.enter_context(relay.running()).admin_url for relay in relays]
             owners = _owners(server, settings, addresses)

@@ -20,7 +20,7 @@ from tests.caller import post
 from tests.guarantees.process import http_client
 from tests.operator import ADMIN, Operator, operating
 from tests.service import Relay
-from tests.sinks.far_end import FarEnd, Reply, until
+from tests.stub_server import Reply, StubServer, until
 
 
 def body(event_id: str, kind: str = "lead.captured", **data: object) -> bytes:
@@ -28,8 +28,8 @@ def body(event_id: str, kind: str = "lead.captured", **data: object) -> bytes:
 
 
 @contextlib.asynccontextmanager
-async def working(folder: Path, far_end: FarEnd) -> AsyncIterator[tuple[Relay, Operator]]:
-    settings = service.read(folder, tables=ADMIN, far_end=far_end)
+async def working(folder: Path, destination: StubServer) -> AsyncIterator[tuple[Relay, Operator]]:
+    settings = service.read(folder, tables=ADMIN, destination=destination)
     async with service.serving(settings) as relay, operating(relay) as operator:
         yield relay, operator
 
@@ -40,7 +40,7 @@ async def send(relay: Relay, *bodies: bytes) -> None:
 
 
 async def test_an_event_is_found_and_shown_with_its_attempts(tmp_path: Path) -> None:
-    async with FarEnd() as far_end, working(tmp_path, far_end) as (relay, operator):
+    async with StubServer() as destination, working(tmp_path, destination) as (relay, operator):
         await send(relay, body("a", email="ada@example.com"), body("b", "video.ready"))
         await relay.until_counted("relay_deliveries_total", "delivered", "leads")
         found = await operator.get("/events", email="ADA@example.com")
@@ -55,7 +55,7 @@ async def test_an_event_is_found_and_shown_with_its_attempts(tmp_path: Path) -> 
 
 
 async def test_pages_follow_one_another_until_the_last(tmp_path: Path) -> None:
-    async with FarEnd() as far_end, working(tmp_path, far_end) as (relay, operator):
+    async with StubServer() as destination, working(tmp_path, destination) as (relay, operator):
         await send(relay, *(body(f"e{number}") for number in range(5)))
         seen: list[str] = []
         before: dict[str, int] = {}
@@ -72,7 +72,7 @@ async def test_a_list_and_a_count_end_in_time_and_say_how_far_they_looked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("relay.store.stepwise_search.STEP_ROWS", 2)
-    async with FarEnd() as far_end, working(tmp_path, far_end) as (relay, operator):
+    async with StubServer() as destination, working(tmp_path, destination) as (relay, operator):
         await send(relay, *(body(f"e{number}") for number in range(5)))
         chosen: dict[str, Any] = {"words": "e0", "within_ms": 0}
         first = await operator.get("/events", **chosen)
@@ -86,14 +86,14 @@ async def test_a_list_and_a_count_end_in_time_and_say_how_far_they_looked(
 
 
 async def test_a_paused_sink_keeps_its_backlog_over_a_restart(tmp_path: Path) -> None:
-    async with FarEnd() as far_end:
-        async with working(tmp_path, far_end) as (relay, operator):
+    async with StubServer() as destination:
+        async with working(tmp_path, destination) as (relay, operator):
             paused = await operator.post("/sinks/leads/pause")
             assert paused["condition"]["state"] == "paused"
             await send(relay, body("a"))
-            await until(lambda: len(far_end.requests) == 1, what="the other sink's delivery")
+            await until(lambda: len(destination.requests) == 1, what="the other sink's delivery")
             assert (await relay.counts("relay_sink_state"))["leads", "paused"] == 1
-        async with working(tmp_path, far_end) as (relay, operator):
+        async with working(tmp_path, destination) as (relay, operator):
             sinks = {
                 each["condition"]["name"]: each for each in (await operator.get("/sinks"))["sinks"]
             }
@@ -101,15 +101,15 @@ async def test_a_paused_sink_keeps_its_backlog_over_a_restart(tmp_path: Path) ->
                 "paused",
                 1,
             )
-            assert len(far_end.requests) == 1
+            assert len(destination.requests) == 1
             resumed = await operator.post("/sinks/leads/resume")
             assert resumed["condition"]["state"] == "active"
-            await until(lambda: len(far_end.requests) == 2, what="the delivery that waited")
-            assert far_end.requests[1].target == "/leads"
+            await until(lambda: len(destination.requests) == 2, what="the delivery that waited")
+            assert destination.requests[1].target == "/leads"
 
 
 async def test_a_sink_is_tested_without_an_event(tmp_path: Path) -> None:
-    async with FarEnd() as far_end, working(tmp_path, far_end) as (_, operator):
+    async with StubServer() as destination, working(tmp_path, destination) as (_, operator):
         assert await operator.post("/sinks/all/test") == {
             "reached": True,
             "found": "200 to OPTIONS",
@@ -117,7 +117,7 @@ async def test_a_sink_is_tested_without_an_event(tmp_path: Path) -> None:
             "status": None,
             "result": None,
         }
-        far_end.reply = lambda _: Reply(404)
+        destination.reply = lambda _: Reply(404)
         answer = await operator.post("/sinks/all/test")
         assert not answer["reached"]
         assert "nothing is at this URL" in answer["reason"]
@@ -125,15 +125,15 @@ async def test_a_sink_is_tested_without_an_event(tmp_path: Path) -> None:
 
 
 async def test_dead_letters_are_replayed_once_the_destination_works_again(tmp_path: Path) -> None:
-    async with FarEnd() as far_end, working(tmp_path, far_end) as (relay, operator):
-        far_end.reply = lambda request: Reply(422 if request.target == "/leads" else 200)
+    async with StubServer() as destination, working(tmp_path, destination) as (relay, operator):
+        destination.reply = lambda request: Reply(422 if request.target == "/leads" else 200)
         await send(relay, body("a"), body("b"))
         await relay.until_counted("relay_deliveries_total", "dead", "leads", value=2)
         (reason,) = (await operator.get("/dead-letters/reasons"))["reasons"]
         assert (reason["sink"], reason["count"]) == ("leads", 2)
         letters = (await operator.get("/dead-letters"))["dead_letters"]
         assert [each["id"] for each in letters] == ["b", "a"]
-        far_end.reply = lambda _: Reply()
+        destination.reply = lambda _: Reply()
         chosen = {"outcome": "dead", "sink": "leads"}
         estimate = await operator.post("/replays/count", chosen)
         (share,) = estimate["shares"]
@@ -150,8 +150,8 @@ async def test_dead_letters_are_replayed_once_the_destination_works_again(tmp_pa
 
 
 async def test_discarded_dead_letters_are_not_listed(tmp_path: Path) -> None:
-    async with FarEnd() as far_end, working(tmp_path, far_end) as (relay, operator):
-        far_end.reply = lambda _: Reply(422)
+    async with StubServer() as destination, working(tmp_path, destination) as (relay, operator):
+        destination.reply = lambda _: Reply(422)
         await send(relay, body("a"), body("b"))
         await relay.until_counted("relay_deliveries_total", "dead", "leads", value=2)
         await relay.until_counted("relay_deliveries_total", "dead", "all", value=2)
@@ -162,7 +162,7 @@ async def test_discarded_dead_letters_are_not_listed(tmp_path: Path) -> None:
 
 
 async def test_unreadable_requests_are_listed_with_the_dead_letters(tmp_path: Path) -> None:
-    async with FarEnd() as far_end, working(tmp_path, far_end) as (relay, operator):
+    async with StubServer() as destination, working(tmp_path, destination) as (relay, operator):
         assert (await relay.ask(post(b"[]"))).status == 200
         found = await operator.get("/dead-letters")
         assert [each["reason"] for each in found["unreadable"]] == ["the body is not a JSON object"]
@@ -185,7 +185,7 @@ async def test_unreadable_requests_are_listed_with_the_dead_letters(tmp_path: Pa
 async def test_a_bad_parameter_is_named(
     tmp_path: Path, path: str, query: dict[str, str], detail: str
 ) -> None:
-    async with FarEnd() as far_end, working(tmp_path, far_end) as (_, operator):
+    async with StubServer() as destination, working(tmp_path, destination) as (_, operator):
         problem = await operator.get(path, status=400, **query)
         assert detail in problem["detail"]
         assert (problem["title"], problem["status"]) == ("Bad Request", 400)
@@ -207,7 +207,7 @@ async def test_a_bad_parameter_is_named(
 async def test_a_bad_body_is_refused_with_its_fault(
     tmp_path: Path, content: bytes, detail: str
 ) -> None:
-    async with FarEnd() as far_end, working(tmp_path, far_end) as (_, operator):
+    async with StubServer() as destination, working(tmp_path, destination) as (_, operator):
         answer = await operator.client.post("/api/v1/replays/count", content=content)
         assert (answer.status_code, answer.headers["content-type"]) == (
             400,
@@ -217,7 +217,7 @@ async def test_a_bad_body_is_refused_with_its_fault(
 
 
 async def test_activity_is_streamed_live(tmp_path: Path) -> None:
-    async with FarEnd() as far_end, working(tmp_path, far_end) as (relay, operator):
+    async with StubServer() as destination, working(tmp_path, destination) as (relay, operator):
         async with operator.client.stream("GET", "/api/v1/stream") as answer:
             assert answer.headers["content-type"].startswith("text/event-stream")
             lines = answer.aiter_lines()
@@ -247,9 +247,9 @@ async def test_the_document_of_the_stream_names_every_kind() -> None:
 
 
 async def test_a_stream_ends_with_the_relay(tmp_path: Path) -> None:
-    async with FarEnd() as far_end, AsyncExitStack() as stack:
+    async with StubServer() as destination, AsyncExitStack() as stack:
         client = await stack.enter_async_context(http_client())
-        async with working(tmp_path, far_end) as (relay, operator):
+        async with working(tmp_path, destination) as (relay, operator):
             url = f"{relay.service.admin.url}/api/v1/stream"
             asked = client.stream("GET", url, headers=operator.client.headers)
             lines = (await stack.enter_async_context(asked)).aiter_lines()
@@ -259,6 +259,6 @@ async def test_a_stream_ends_with_the_relay(tmp_path: Path) -> None:
 
 
 async def test_an_endless_body_is_cut_off(tmp_path: Path) -> None:
-    async with FarEnd() as far_end, working(tmp_path, far_end) as (_, operator):
+    async with StubServer() as destination, working(tmp_path, destination) as (_, operator):
         answer = await operator.client.post("/api/v1/replays/count", content=b" " * 70_000)
         assert answer.status_code == 413

@@ -9,7 +9,7 @@ import pytest
 from tests import service
 from tests.admin.test_api import body, send, working
 from tests.operator import ADMIN, TOKEN, operating
-from tests.sinks.far_end import FarEnd
+from tests.stub_server import StubServer
 
 SCHEMATHESIS = Path(sys.executable).with_name("schemathesis")
 DEADLINE_S = 240.0
@@ -23,7 +23,7 @@ expected-statuses = ["2xx", "404", "409", "422"]
 
 @pytest.mark.long
 async def test_every_response_conforms_to_the_document(tmp_path: Path) -> None:
-    async with FarEnd() as far_end, working(tmp_path, far_end) as (relay, _):
+    async with StubServer() as destination, working(tmp_path, destination) as (relay, _):
         await send(relay, body("a", email="ada@example.com"), body("b", "video.ready"))
         (tmp_path / "schemathesis.toml").write_text(SETTINGS, encoding="utf-8")
         command = [

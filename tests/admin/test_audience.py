@@ -9,7 +9,7 @@ from tests import service
 from tests.admin.test_api import body, send, working
 from tests.guarantees.process import until
 from tests.operator import ADMIN, operating
-from tests.sinks.far_end import FarEnd
+from tests.stub_server import StubServer
 
 VIDEO = {"id": "vid_1", "title": "Tour"}
 
@@ -21,7 +21,7 @@ def watched(event_id: str, email: str, milestone: str = "started") -> bytes:
 
 
 async def test_the_api_returns_every_step_and_counts_people_once(tmp_path: Path) -> None:
-    async with FarEnd() as far_end, working(tmp_path, far_end) as (relay, operator):
+    async with StubServer() as destination, working(tmp_path, destination) as (relay, operator):
         await send(relay, watched("a", "ann@example.com"), watched("b", "Ann@Example.com"))
         await send(relay, body("c", email="bob@example.com", video=VIDEO))
         found = await operator.get("/audience")

@@ -22,7 +22,7 @@ from tests.app.reloading import party
 from tests.cli.scene import Scene
 from tests.guarantees import process
 from tests.operator import ADMIN, Operator
-from tests.sinks.far_end import FarEnd, Reply, until
+from tests.stub_server import Reply, StubServer, until
 
 ANN = "ann.secret@example.com"
 READS = {"count_replay", "count_person", "test_sink"}
@@ -41,8 +41,8 @@ def test_every_operation_but_reads_is_audited() -> None:
 async def test_a_change_leaves_a_row_and_a_log_line_with_request_and_result(
     tmp_path: Path,
 ) -> None:
-    async with FarEnd() as far_end, working(tmp_path, far_end) as (relay, operator):
-        far_end.reply = lambda _: Reply(422)
+    async with StubServer() as destination, working(tmp_path, destination) as (relay, operator):
+        destination.reply = lambda _: Reply(422)
         await send(relay, body("a"), body("b"))
         await relay.until_counted("relay_deliveries_total", "dead", "leads", value=2)
         await operator.get("/sinks")
@@ -76,7 +76,7 @@ async def test_a_change_leaves_a_row_and_a_log_line_with_request_and_result(
 
 
 async def test_a_refused_change_is_recorded_with_its_status(tmp_path: Path) -> None:
-    async with FarEnd() as far_end, working(tmp_path, far_end) as (relay, operator):
+    async with StubServer() as destination, working(tmp_path, destination) as (relay, operator):
         await operator.post("/sinks/nobody/pause", status=404)
         await operator.post("/sources/main/rotation/finish", status=409)
         (tmp_path / "config.toml").write_text("[", encoding="utf-8")
@@ -89,7 +89,7 @@ async def test_a_refused_change_is_recorded_with_its_status(tmp_path: Path) -> N
 async def test_only_the_digest_of_an_address_is_kept(
     tmp_path: Path,
 ) -> None:
-    async with FarEnd() as far_end, working(tmp_path, far_end) as (relay, operator):
+    async with StubServer() as destination, working(tmp_path, destination) as (relay, operator):
         operator.client.headers["user-agent"] = f"curl ({ANN})"
         await operator.post(
             "/replays",
@@ -173,7 +173,7 @@ async def test_a_change_is_made_even_if_it_cannot_be_recorded(
     async def full(*_: object, **__: object) -> int:
         raise StoreFull("the disk is full")
 
-    async with FarEnd() as far_end, working(tmp_path, far_end) as (relay, operator):
+    async with StubServer() as destination, working(tmp_path, destination) as (relay, operator):
         await send(relay, body("a", email=ANN))
         monkeypatch.setattr(relay.service._store.audit, "begin", full)
         erased = await operator.post("/people/erase", {"email": ANN})
@@ -184,7 +184,7 @@ async def test_a_change_is_made_even_if_it_cannot_be_recorded(
 
 
 async def test_a_backup_is_recorded_although_it_changes_nothing(tmp_path: Path) -> None:
-    async with FarEnd() as far_end, working(tmp_path, far_end) as (_, operator):
+    async with StubServer() as destination, working(tmp_path, destination) as (_, operator):
         assert (await operator.client.get("/api/v1/store/backup")).status_code == 200
         (change,) = await changes(operator)
         assert (change["operation"], change["status"]) == ("backup_store", 200)

@@ -14,12 +14,12 @@ from relay.store.sqlite.store import SqliteStore
 from tests import service
 from tests.admin.test_api import body, send
 from tests.operator import ADMIN, operating
-from tests.sinks.far_end import FarEnd
+from tests.stub_server import StubServer
 
 
 async def test_a_copy_is_sound_and_holds_accepted_events(tmp_path: Path) -> None:
-    async with FarEnd() as far_end:
-        settings = service.read(tmp_path, tables=ADMIN, far_end=far_end)
+    async with StubServer() as destination:
+        settings = service.read(tmp_path, tables=ADMIN, destination=destination)
         async with service.serving(settings) as relay, operating(relay) as operator:
             await send(relay, *(body(f"e{number}") for number in range(50)))
             answer = await operator.client.get("/api/v1/store/backup")

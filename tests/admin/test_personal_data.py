@@ -20,7 +20,7 @@ from tests.admin.test_api import body, send, working
 from tests.cli.scene import Scene, plain, staged
 from tests.guarantees.process import SECRET, Relay, http_client, until
 from tests.operator import ADMIN, TOKEN, operating
-from tests.sinks.far_end import FarEnd, Reply, Request
+from tests.stub_server import Reply, Request, StubServer
 
 ANN = "ann.lee@example.com"
 CASES = ("Ann.Lee@Example.com", "ANN.LEE@EXAMPLE.COM", "ann.lee\\u0040example.com")
@@ -79,11 +79,11 @@ def lead(event_id: str, email: str) -> bytes:
 
 
 @contextlib.asynccontextmanager
-async def busy(folder: Path, far_end: FarEnd) -> AsyncIterator[Relay]:
+async def busy(folder: Path, destination: StubServer) -> AsyncIterator[Relay]:
     """A relay with delivered, refused, pending and in-flight deliveries."""
-    far_end.reply = answered
+    destination.reply = answered
     sinks = "".join(
-        _SINK.format(name=name, url=far_end.url(f"/{name}"), more=more)
+        _SINK.format(name=name, url=destination.url(f"/{name}"), more=more)
         for name, more in (("echo", ""), ("refuses", ""), ("down", ""), ("hangs", _HANGS))
     )
     async with Relay(folder, sinks=sinks, rest=ADMIN, server=_SHORT) as relay:
@@ -106,7 +106,7 @@ async def asked(relay: Relay, path: str, content: dict[str, object]) -> Any:
 async def test_after_an_erasure_no_file_of_a_running_relay_holds_the_address(
     tmp_path: Path,
 ) -> None:
-    async with FarEnd() as far_end, busy(tmp_path, far_end) as relay:
+    async with StubServer() as destination, busy(tmp_path, destination) as relay:
         sender = Sender(relay)
         for number, email in enumerate((ANN, *CASES)):
             await sender.send(lead(f"evt_{number}", email))
@@ -120,7 +120,7 @@ async def test_after_an_erasure_no_file_of_a_running_relay_holds_the_address(
         async def all_at_work() -> bool:
             delivered = await relay.metric("relay_deliveries_total", sink="echo")
             dead = await relay.metric("relay_dead_letters", sink="refuses")
-            tried = {request.target for request in far_end.requests}
+            tried = {request.target for request in destination.requests}
             return delivered >= 6 and dead >= 6 and {"/down", "/hangs"} <= tried
 
         await until(all_at_work, what="deliveries of every kind")
@@ -163,8 +163,8 @@ async def test_after_an_erasure_no_file_of_a_running_relay_holds_the_address(
 
 @pytest.mark.servers
 async def test_repeating_an_erasure_completes_a_killed_one(tmp_path: Path) -> None:
-    async with FarEnd() as far_end, busy(tmp_path, far_end) as relay:
-        far_end.reply = lambda _: Reply()
+    async with StubServer() as destination, busy(tmp_path, destination) as relay:
+        destination.reply = lambda _: Reply()
         sender = Sender(relay)
         await asyncio.gather(*(sender.send(lead(f"evt_{n}", ANN)) for n in range(60)))
         erasing = asyncio.create_task(asked(relay, "erase", {"email": ANN}))
@@ -178,7 +178,7 @@ async def test_repeating_an_erasure_completes_a_killed_one(tmp_path: Path) -> No
 
 
 async def test_the_api_refuses_an_invalid_address(tmp_path: Path) -> None:
-    async with FarEnd() as far_end, working(tmp_path, far_end) as (_, operator):
+    async with StubServer() as destination, working(tmp_path, destination) as (_, operator):
         for path in ("/people/erase", "/people/erase/count", "/people/export"):
             for wrong in ({}, {"email": "ann"}, {"email": ""}, {"email": 7}, {"email": "a@"}):
                 problem = await operator.post(path, wrong, status=400)
@@ -188,8 +188,8 @@ async def test_the_api_refuses_an_invalid_address(tmp_path: Path) -> None:
 
 
 async def test_an_export_holds_only_data_of_the_person(tmp_path: Path) -> None:
-    async with FarEnd() as far_end, working(tmp_path, far_end) as (relay, operator):
-        far_end.reply = lambda _: Reply(200, f"owner: {ANN}".encode())
+    async with StubServer() as destination, working(tmp_path, destination) as (relay, operator):
+        destination.reply = lambda _: Reply(200, f"owner: {ANN}".encode())
         await send(relay, body("a", email=CASES[0]), body("b", email=f"jo{ANN}"))
         await relay.until_counted("relay_deliveries_total", "delivered", "all", value=2)
         await relay.until_counted("relay_deliveries_total", "delivered", "leads", value=2)
@@ -262,17 +262,17 @@ async def test_a_failed_erasure_still_empties_the_prefetch_buffers(
     async def fail(_: object) -> None:
         raise StoreFull("the disk is full")
 
-    async with FarEnd() as far_end:
-        slow = _SINK.format(name="slow", url=far_end.url("/"), more="rate = '4/s'")
+    async with StubServer() as destination:
+        slow = _SINK.format(name="slow", url=destination.url("/"), more="rate = '4/s'")
         loaded = service.read(tmp_path, tables=ADMIN + slow)
         async with service.serving(loaded) as relay, operating(relay) as operator:
             await relay.service.supervisor.pause("slow")
             await send(relay, *(body(f"ann{number}", email=ANN) for number in range(30)))
             await send(relay, body("bob", email="bob@example.com"))
             await relay.service.supervisor.resume("slow")  # so that all of them are leased at once
-            await until(lambda: bool(far_end.requests), what="the first of them")
+            await until(lambda: bool(destination.requests), what="the first of them")
             monkeypatch.setattr(SqlitePersonalDataSteps, "leases_made", fail)
             await operator.post("/people/erase", {"email": ANN}, status=503)
-            begun = len(far_end.requests)
-            await until(lambda: b"bob" in far_end.requests[-1].body, what="what is not erased")
-            assert len(far_end.requests) <= begun + 2
+            begun = len(destination.requests)
+            await until(lambda: b"bob" in destination.requests[-1].body, what="what is not erased")
+            assert len(destination.requests) <= begun + 2

@@ -13,7 +13,7 @@ from tests.admin.test_api import body, send, working
 from tests.caller import post
 from tests.operator import ADMIN, Operator, operating
 from tests.service import Relay
-from tests.sinks.far_end import FarEnd, Reply, until
+from tests.stub_server import Reply, StubServer, until
 
 EVENTS = 86
 SINK = """
@@ -31,13 +31,13 @@ max = "200ms"
 
 @contextlib.asynccontextmanager
 async def delivering(
-    folder: Path, far_end: FarEnd, concurrency: int
+    folder: Path, destination: StubServer, concurrency: int
 ) -> AsyncIterator[tuple[Relay, Operator]]:
-    sink = SINK.format(url=far_end.url("/crm"), concurrency=concurrency)
+    sink = SINK.format(url=destination.url("/crm"), concurrency=concurrency)
     settings = service.read(folder, tables=ADMIN + sink)
     async with service.serving(settings) as relay, operating(relay) as operator:
         await send(relay, *(body(f"e{number}") for number in range(EVENTS)))
-        await until(lambda: len(far_end.requests) == EVENTS, what="all deliveries")
+        await until(lambda: len(destination.requests) == EVENTS, what="all deliveries")
         await relay.until_counted("relay_deliveries_total", "delivered", "crm", value=EVENTS)
         yield relay, operator
 
@@ -49,34 +49,37 @@ async def state(operator: Operator) -> dict[str, Any]:
 
 @pytest.mark.parametrize("concurrency", [1, 8])
 async def test_no_delivery_of_a_cancelled_replay_starts(tmp_path: Path, concurrency: int) -> None:
-    async with FarEnd() as far_end, delivering(tmp_path, far_end, concurrency) as (relay, operator):
-        far_end.reply = lambda _: Reply(503)
+    async with (
+        StubServer() as destination,
+        delivering(tmp_path, destination, concurrency) as (relay, operator),
+    ):
+        destination.reply = lambda _: Reply(503)
         begun = await operator.post("/replays", {"sink": "crm"})
         assert begun["total"] == EVENTS
         async with asyncio.timeout(20):
             while (await state(operator))["state"] != "throttled":
                 await asyncio.sleep(0.01)
         # The next probe finds the rest of the hand behind it.
-        seen = len(far_end.requests)
-        await until(lambda: len(far_end.requests) > seen, what="a probe")
+        seen = len(destination.requests)
+        await until(lambda: len(destination.requests) > seen, what="a probe")
         ended = await operator.post(f"/replays/{begun['id']}/cancel")
         assert ended["state"] == "cancelled"
-        sent = len(far_end.requests)
-        far_end.reply = lambda _: Reply()
+        sent = len(destination.requests)
+        destination.reply = lambda _: Reply()
         await send(relay, body("live"))
-        await until(lambda: b'"live"' in far_end.requests[-1].body, what="the live event")
+        await until(lambda: b'"live"' in destination.requests[-1].body, what="the live event")
         async with asyncio.timeout(20):
             while (await state(operator))["pending"]:
                 await asyncio.sleep(0.01)
-        after = [each for each in far_end.requests[sent:] if b'"live"' not in each.body]
+        after = [each for each in destination.requests[sent:] if b'"live"' not in each.body]
         assert len(after) <= ended["under_way"]
         shown = await operator.get(f"/replays/{begun['id']}")
         assert (shown["under_way"], shown["done"]) == (0, shown["opened"])
 
 
 async def test_paging_neither_loses_nor_repeats_events_of_the_same_time(tmp_path: Path) -> None:
-    async with FarEnd() as far_end, delivering(tmp_path, far_end, 8) as (_, operator):
-        far_end.reply = lambda _: Reply(422)
+    async with StubServer() as destination, delivering(tmp_path, destination, 8) as (_, operator):
+        destination.reply = lambda _: Reply(422)
         await operator.post("/replays", {"all": True})
         async with asyncio.timeout(20):
             while (await operator.get("/sinks"))["sinks"][0]["dead"] < EVENTS:
@@ -94,8 +97,8 @@ async def test_paging_neither_loses_nor_repeats_events_of_the_same_time(tmp_path
 
 
 async def test_dead_letters_of_one_event_are_on_one_page(tmp_path: Path) -> None:
-    async with FarEnd() as far_end, working(tmp_path, far_end) as (relay, operator):
-        far_end.reply = lambda _: Reply(422)
+    async with StubServer() as destination, working(tmp_path, destination) as (relay, operator):
+        destination.reply = lambda _: Reply(422)
         await send(relay, body("a"), body("b"))
         for sink in ("all", "leads"):
             await relay.until_counted("relay_deliveries_total", "dead", sink, value=2)
@@ -109,7 +112,7 @@ async def test_dead_letters_of_one_event_are_on_one_page(tmp_path: Path) -> None
 
 
 async def test_a_full_last_page_has_no_next(tmp_path: Path) -> None:
-    async with FarEnd() as far_end, working(tmp_path, far_end) as (relay, operator):
+    async with StubServer() as destination, working(tmp_path, destination) as (relay, operator):
         await send(relay, body("a"), body("b"))
         assert (await operator.get("/events", limit=2))["next"] is None
         await relay.until_counted("relay_deliveries_total", "delivered", "leads", value=2)
@@ -125,8 +128,8 @@ async def test_a_full_last_page_has_no_next(tmp_path: Path) -> None:
 
 
 async def test_missed_excludes_events_that_no_route_takes(tmp_path: Path) -> None:
-    async with FarEnd() as far_end, working(tmp_path, far_end) as (relay, operator):
-        far_end.reply = lambda request: Reply(422 if request.target == "/leads" else 200)
+    async with StubServer() as destination, working(tmp_path, destination) as (relay, operator):
+        destination.reply = lambda request: Reply(422 if request.target == "/leads" else 200)
         await send(relay, body("lead"), body("video", "video.ready"))
         await relay.until_counted("relay_deliveries_total", "dead", "leads")
         await relay.until_counted("relay_deliveries_total", "delivered", "all", value=2)
@@ -174,7 +177,7 @@ async def test_missed_excludes_events_that_no_route_takes(tmp_path: Path) -> Non
 async def test_a_filter_with_an_unknown_name_or_a_contradiction_is_refused(
     tmp_path: Path, path: str, filter_: dict[str, Any], status: int, said: str
 ) -> None:
-    async with FarEnd() as far_end, working(tmp_path, far_end) as (relay, operator):
+    async with StubServer() as destination, working(tmp_path, destination) as (relay, operator):
         await send(relay, body("a"))
         problem = await operator.post(path, filter_, status=status)
         assert said in problem["detail"]
@@ -182,8 +185,8 @@ async def test_a_filter_with_an_unknown_name_or_a_contradiction_is_refused(
 
 
 async def test_names_known_only_to_the_store_are_valid(tmp_path: Path) -> None:
-    async with FarEnd() as far_end:
-        async with working(tmp_path, far_end) as (relay, _):
+    async with StubServer() as destination:
+        async with working(tmp_path, destination) as (relay, _):
             await send(relay, body("a", "order.placed"))
             await relay.until_counted("relay_deliveries_total", "delivered", "all")
         settings = service.read(tmp_path, tables=ADMIN)
@@ -197,7 +200,7 @@ async def test_names_known_only_to_the_store_are_valid(tmp_path: Path) -> None:
 
 
 async def test_an_empty_replay_reports_deliveries_that_are_already_pending(tmp_path: Path) -> None:
-    async with FarEnd() as far_end, working(tmp_path, far_end) as (relay, operator):
+    async with StubServer() as destination, working(tmp_path, destination) as (relay, operator):
         await operator.post("/sinks/leads/pause")
         await send(relay, body("a"))
         why = await operator.post("/replays", {"sink": "leads"}, status=409)
@@ -210,8 +213,8 @@ async def test_an_empty_replay_reports_deliveries_that_are_already_pending(tmp_p
 
 
 async def test_a_dry_run_discards_nothing_and_counts_by_sink_and_reason(tmp_path: Path) -> None:
-    async with FarEnd() as far_end, working(tmp_path, far_end) as (relay, operator):
-        far_end.reply = lambda _: Reply(422)
+    async with StubServer() as destination, working(tmp_path, destination) as (relay, operator):
+        destination.reply = lambda _: Reply(422)
         await send(relay, body("a"), body("b", "video.ready"))
         await relay.until_counted("relay_deliveries_total", "dead", "all", value=2)
         await relay.until_counted("relay_deliveries_total", "dead", "leads")
@@ -226,7 +229,7 @@ async def test_a_dry_run_discards_nothing_and_counts_by_sink_and_reason(tmp_path
 
 
 async def test_events_are_found_by_id_prefix(tmp_path: Path) -> None:
-    async with FarEnd() as far_end, working(tmp_path, far_end) as (relay, operator):
+    async with StubServer() as destination, working(tmp_path, destination) as (relay, operator):
         await send(relay, *(body(f"evt_{number}") for number in range(12)), body("evt_"))
         found = await operator.get("/events/find", beginning="evt_1")
         assert ([each["id"] for each in found["events"]], found["more"]) == (["evt_1"], False)

@@ -7,19 +7,19 @@ from tests.admin.test_api import body, send, working
 from tests.admin.test_audience import watched
 from tests.caller import post
 from tests.operator import ADMIN, operating
-from tests.sinks.far_end import FarEnd, Reply
+from tests.stub_server import Reply, StubServer
 
 
 async def test_the_last_hour_survives_a_restart(tmp_path: Path) -> None:
-    async with FarEnd() as far_end:
-        async with working(tmp_path, far_end) as (relay, operator):
+    async with StubServer() as destination:
+        async with working(tmp_path, destination) as (relay, operator):
             await send(relay, body("a"), body("b", "video.ready"))
             await relay.until_counted("relay_attempts_total", "delivered", "all", value=2)
             await relay.until_counted("relay_attempts_total", "delivered", "leads")
             shown = await operator.get("/statistics/minutes")
             assert len(shown["minutes"]) >= 60
             assert sums(shown) == (2, 3, 0)
-        async with working(tmp_path, far_end) as (relay, operator):
+        async with working(tmp_path, destination) as (relay, operator):
             assert sums(await operator.get("/statistics/minutes")) == (2, 3, 0)
             await send(relay, body("c", "video.ready"))
             await relay.until_counted("relay_attempts_total", "delivered", "all")
@@ -38,8 +38,8 @@ def sums(shown: dict[str, list[dict[str, int]]]) -> tuple[int, ...]:
 
 
 async def test_the_attempts_of_a_sink_are_summed_up(tmp_path: Path) -> None:
-    async with FarEnd() as far_end, working(tmp_path, far_end) as (relay, operator):
-        far_end.reply = lambda _: Reply(400)
+    async with StubServer() as destination, working(tmp_path, destination) as (relay, operator):
+        destination.reply = lambda _: Reply(400)
         await send(relay, body("a", "video.ready"))
         await relay.until_counted("relay_attempts_total", "dead", "all")
         shown = await operator.get("/sinks/all/attempts")
@@ -72,7 +72,7 @@ async def test_the_rate_and_the_durations_of_acknowledgements_are_shown(tmp_path
 
 
 async def test_the_related_events_of_an_event_name_nobody(tmp_path: Path) -> None:
-    async with FarEnd() as far_end, working(tmp_path, far_end) as (relay, operator):
+    async with StubServer() as destination, working(tmp_path, destination) as (relay, operator):
         await send(relay, watched("a", "ann@example.com"), watched("b", "Ann@Example.com", "50%"))
         await operator.get("/audience")
         shown = await operator.get("/events/1/related", limit=5)
@@ -86,7 +86,7 @@ async def test_the_related_events_of_an_event_name_nobody(tmp_path: Path) -> Non
 
 
 async def test_unreadable_requests_are_counted_by_reason(tmp_path: Path) -> None:
-    async with FarEnd() as far_end, working(tmp_path, far_end) as (relay, operator):
+    async with StubServer() as destination, working(tmp_path, destination) as (relay, operator):
         for each in (b"[]", b'"words"', b"\xff"):
             assert (await relay.ask(post(each))).status == 200
         shown = (await operator.get("/unreadable/reasons"))["reasons"]

@@ -16,7 +16,7 @@ from tests.app.reloading import Party, body, party, sink
 from tests.caller import now_s, post, signed
 from tests.operator import ADMIN, Operator, operating
 from tests.service import Relay, ShiftedClock
-from tests.sinks.far_end import FarEnd, Reply
+from tests.stub_server import Reply, StubServer
 
 HOUR_S = 3600
 
@@ -36,9 +36,9 @@ async def until_found(operator: Operator, what: str) -> dict[str, Any]:
 @contextlib.asynccontextmanager
 async def delivering(folder: Path, status: int) -> AsyncIterator[Party]:
     """A relay whose sink `crm` answers with a status."""
-    async with FarEnd() as far_end:
-        far_end.reply = lambda _: Reply(status)
-        async with party(folder, sink("crm", far_end.url())) as running:
+    async with StubServer() as destination:
+        destination.reply = lambda _: Reply(status)
+        async with party(folder, sink("crm", destination.url())) as running:
             yield running
 
 
@@ -203,12 +203,12 @@ async def test_a_loss_is_a_problem_until_it_is_acknowledged(tmp_path: Path) -> N
 
 async def test_a_stalled_replay_is_reported(tmp_path: Path) -> None:
     clock = ShiftedClock()
-    async with FarEnd() as far_end:
-        settings = service.read(tmp_path, tables=ADMIN, far_end=far_end)
+    async with StubServer() as destination:
+        settings = service.read(tmp_path, tables=ADMIN, destination=destination)
         async with service.serving(settings, clock=clock) as relay, operating(relay) as operator:
             assert (await relay.ask(post(body("evt_1")))).status == 202
             await relay.until_counted("relay_deliveries_total", "delivered", "leads")
-            far_end.reply = lambda _: Reply(503)
+            destination.reply = lambda _: Reply(503)
             await operator.post("/replays", {"sink": "leads"})
             async with asyncio.timeout(30):
                 while (sinks := await _sinks(operator))["leads"]["replaying_since_ms"] is None:

@@ -15,7 +15,7 @@ from tests import service
 from tests.app.reloading import body
 from tests.caller import post
 from tests.operator import ADMIN, operating
-from tests.sinks.far_end import until
+from tests.stub_server import until
 
 
 async def test_the_contents_are_reported_while_the_relay_runs(tmp_path: Path) -> None:

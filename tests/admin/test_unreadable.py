@@ -14,7 +14,7 @@ from tests.cli.scene import Scene
 from tests.guarantees import process
 from tests.operator import ADMIN, operating
 from tests.service import Relay
-from tests.sinks.far_end import FarEnd
+from tests.stub_server import StubServer
 
 ARRAY, WORDS, RAW = b"[]", b'"words"', b"\xff\x1b[2J"
 
@@ -29,7 +29,7 @@ def digest(body: bytes) -> str:
 
 
 async def test_an_unreadable_request_is_shown_by_its_id(tmp_path: Path) -> None:
-    async with FarEnd() as far_end, working(tmp_path, far_end) as (relay, operator):
+    async with StubServer() as destination, working(tmp_path, destination) as (relay, operator):
         await kept(relay, ARRAY, RAW)
         listed = (await operator.get("/unreadable"))["unreadable"]
         assert [each["id"] for each in listed] == [digest(RAW), digest(ARRAY)]
@@ -43,7 +43,7 @@ async def test_an_unreadable_request_is_shown_by_its_id(tmp_path: Path) -> None:
 
 
 async def test_pages_of_unreadable_requests_follow_one_another(tmp_path: Path) -> None:
-    async with FarEnd() as far_end, working(tmp_path, far_end) as (relay, operator):
+    async with StubServer() as destination, working(tmp_path, destination) as (relay, operator):
         await kept(relay, *(str(number).encode() for number in range(5)))
         seen: list[str] = []
         before: dict[str, int] = {}
@@ -57,7 +57,7 @@ async def test_pages_of_unreadable_requests_follow_one_another(tmp_path: Path) -
 
 
 async def test_discarding_one_keeps_the_others(tmp_path: Path) -> None:
-    async with FarEnd() as far_end, working(tmp_path, far_end) as (relay, operator):
+    async with StubServer() as destination, working(tmp_path, destination) as (relay, operator):
         await kept(relay, ARRAY, WORDS)
         removed = await operator.post(f"/unreadable/{digest(ARRAY)[:12]}/discard")
         assert removed["id"] == digest(ARRAY)
@@ -94,7 +94,7 @@ async def test_the_source_distinguishes_equal_bodies(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("wrong", ["abc", "xyzw", "%25%25%25%25", "ABCD", "0" * 65])
 async def test_an_id_is_hex_digits(tmp_path: Path, wrong: str) -> None:
-    async with FarEnd() as far_end, working(tmp_path, far_end) as (_, operator):
+    async with StubServer() as destination, working(tmp_path, destination) as (_, operator):
         assert "id" in (await operator.get(f"/unreadable/{wrong}", status=400))["detail"]
 
 

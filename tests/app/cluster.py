@@ -10,8 +10,8 @@ from relay.core.sink_status import SinkStatus
 from tests.guarantees.process import until
 from tests.operator import ADMIN, Operator, operating
 from tests.service import ENVIRON, SINK, Relay, serving
-from tests.sinks.far_end import FarEnd
 from tests.store.places import PostgresPlace
+from tests.stub_server import StubServer
 
 DOCUMENT = """
 [server]
@@ -46,11 +46,11 @@ class Member:
 
 
 def settings(
-    folder: Path, place: PostgresPlace, far_end: FarEnd, *, more: str = ""
+    folder: Path, place: PostgresPlace, destination: StubServer, *, more: str = ""
 ) -> config.Config:
     """Load a config with one sink."""
     folder.mkdir(exist_ok=True)
-    sink = SINK.format(name=SALES, url=far_end.url("/"), more=more)
+    sink = SINK.format(name=SALES, url=destination.url("/"), more=more)
     document = DOCUMENT.format(dsn=place.server.dsn, schema=place.schema)
     file = folder / "config.toml"
     file.write_text(f"{document}{ADMIN}{sink}", encoding="utf-8")

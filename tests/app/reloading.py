@@ -13,7 +13,7 @@ from tests import service
 from tests.caller import post
 from tests.operator import ADMIN, Operator, operating
 from tests.service import ENVIRON, Relay
-from tests.sinks.far_end import FarEnd
+from tests.stub_server import StubServer
 
 
 def body(event_id: str, kind: str = "lead.captured") -> bytes:
@@ -66,5 +66,5 @@ async def party(folder: Path, *tables: str, server: str = "") -> AsyncIterator[P
         yield Party(folder, relay, operator)
 
 
-def ids(far_end: FarEnd) -> list[str]:
-    return [orjson.loads(request.body)["id"] for request in far_end.requests]
+def ids(destination: StubServer) -> list[str]:
+    return [orjson.loads(request.body)["id"] for request in destination.requests]

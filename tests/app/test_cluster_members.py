@@ -11,8 +11,8 @@ from tests.admin.page.visiting import visiting
 from tests.app.cluster import SALES, cluster, settings
 from tests.guarantees.process import until
 from tests.operator import TOKEN
-from tests.sinks.far_end import FarEnd
 from tests.store.places import PostgresPlace
+from tests.stub_server import StubServer
 
 pytestmark = pytest.mark.servers
 
@@ -20,8 +20,8 @@ pytestmark = pytest.mark.servers
 async def test_each_member_lists_all_in_the_api_the_command_and_the_page(
     tmp_path: Path, place: PostgresPlace
 ) -> None:
-    async with FarEnd() as far_end:
-        configs = [settings(tmp_path / name, place, far_end) for name in ("a", "b")]
+    async with StubServer() as destination:
+        configs = [settings(tmp_path / name, place, destination) for name in ("a", "b")]
         async with cluster(place, *configs) as members:
             addresses = {each.relay.service.admin.url for each in members}
             for each in members:
@@ -49,10 +49,10 @@ async def test_each_member_lists_all_in_the_api_the_command_and_the_page(
 async def test_members_with_different_configs_are_a_problem_and_a_metric_at_each(
     tmp_path: Path, place: PostgresPlace
 ) -> None:
-    async with FarEnd() as far_end:
+    async with StubServer() as destination:
         configs = [
-            settings(tmp_path / "a", place, far_end),
-            settings(tmp_path / "b", place, far_end, more='timeout = "7s"'),
+            settings(tmp_path / "a", place, destination),
+            settings(tmp_path / "b", place, destination, more='timeout = "7s"'),
         ]
         async with cluster(place, *configs) as members:
             for each in members:
@@ -69,8 +69,8 @@ async def test_members_with_different_configs_are_a_problem_and_a_metric_at_each
 async def test_only_the_owner_exposes_the_state_of_a_sink(
     tmp_path: Path, place: PostgresPlace
 ) -> None:
-    async with FarEnd() as far_end:
-        configs = [settings(tmp_path / name, place, far_end) for name in ("a", "b")]
+    async with StubServer() as destination:
+        configs = [settings(tmp_path / name, place, destination) for name in ("a", "b")]
         async with cluster(place, *configs) as members:
 
             async def exposing() -> list[bool]:

@@ -11,8 +11,8 @@ from tests.app.cluster import SALES, Member, cluster, settings
 from tests.caller import SECRET, post, signed
 from tests.guarantees.process import until
 from tests.service import OTHER_SECRET
-from tests.sinks.far_end import FarEnd, Reply
 from tests.store.places import PostgresPlace
+from tests.stub_server import Reply, StubServer
 
 pytestmark = pytest.mark.servers
 
@@ -25,8 +25,8 @@ LONG_RETRY = 'retry = { first = "1h", max = "1h" }'
 class Scene:
     """Two relays: one owns the sink, the other is asked by the operator."""
 
-    def __init__(self, far_end: FarEnd, members: list[Member]) -> None:
-        self.far_end = far_end
+    def __init__(self, destination: StubServer, members: list[Member]) -> None:
+        self.destination = destination
         self.owner, self.other = sorted(members, key=Member.owns, reverse=True)
 
     async def send(self, name: str, *, secret: str = SECRET) -> int:
@@ -35,7 +35,7 @@ class Scene:
         return (await self.owner.relay.ask(post(body, signature, sign=False))).status
 
     def received(self) -> list[str]:
-        return [str(orjson.loads(each.body)["id"]) for each in self.far_end.requests]
+        return [str(orjson.loads(each.body)["id"]) for each in self.destination.requests]
 
     async def until_received(self, *names: str) -> None:
         await until(
@@ -57,10 +57,12 @@ class Scene:
 
 @asynccontextmanager
 async def scene(folder: Path, place: PostgresPlace) -> AsyncIterator[Scene]:
-    async with FarEnd() as far_end:
-        configs = [settings(folder / name, place, far_end, more=LONG_RETRY) for name in ("a", "b")]
+    async with StubServer() as destination:
+        configs = [
+            settings(folder / name, place, destination, more=LONG_RETRY) for name in ("a", "b")
+        ]
         async with cluster(place, *configs) as members:
-            yield Scene(far_end, members)
+            yield Scene(destination, members)
 
 
 async def test_a_pause_and_a_resumption_reach_the_owner(
@@ -78,10 +80,10 @@ async def test_a_pause_and_a_resumption_reach_the_owner(
 
 async def test_a_retry_tries_a_failing_sink_at_once(tmp_path: Path, place: PostgresPlace) -> None:
     async with scene(tmp_path, place) as there:
-        there.far_end.reply = lambda _: Reply(500)
+        there.destination.reply = lambda _: Reply(500)
         await there.send("a")
         await until(lambda: there.received() == ["a"], what="the first attempt")
-        there.far_end.reply = lambda _: Reply()
+        there.destination.reply = lambda _: Reply()
         await there.order("retry")
         await there.until_received("a", "a")
 

@@ -17,13 +17,13 @@ from tests.app.reloading import body, document, ids, party, sink
 from tests.caller import Caller, head, post, signed
 from tests.operator import ADMIN, TOKEN
 from tests.service import OTHER_SECRET
-from tests.sinks.far_end import FarEnd, Reply, until
+from tests.stub_server import Reply, StubServer, until
 
 
 async def test_an_added_sink_starts_and_the_others_keep_their_connections(tmp_path: Path) -> None:
     async with (
-        FarEnd() as old,
-        FarEnd() as new,
+        StubServer() as old,
+        StubServer() as new,
         party(tmp_path, sink("crm", old.url())) as there,
     ):
         await there.send("a")
@@ -41,13 +41,13 @@ async def test_an_added_sink_starts_and_the_others_keep_their_connections(tmp_pa
 
 async def test_an_unchanged_sink_keeps_its_state_and_its_wait(tmp_path: Path) -> None:
     async with (
-        FarEnd() as far_end,
-        party(tmp_path, sink("crm", far_end.url())) as there,
+        StubServer() as destination,
+        party(tmp_path, sink("crm", destination.url())) as there,
     ):
-        far_end.reply = lambda _: Reply(404)
+        destination.reply = lambda _: Reply(404)
         await there.send("a")
         await there.relay.until_counted("relay_sink_state", "crm", "parked")
-        await there.reload(sink("crm", far_end.url()), sink("bi", far_end.url("/bi")))
+        await there.reload(sink("crm", destination.url()), sink("bi", destination.url("/bi")))
         crm, bi = (each["condition"] for each in (await there.operator.get("/sinks"))["sinks"])
         assert (crm["state"], crm["last_error"]) == ("parked", "404: nothing is at this URL")
         assert (bi["state"], bi["last_error"]) == ("active", None)
@@ -55,10 +55,10 @@ async def test_an_unchanged_sink_keeps_its_state_and_its_wait(tmp_path: Path) ->
 
 async def test_the_backlog_of_a_removed_sink_is_kept_for_its_return(tmp_path: Path) -> None:
     async with (
-        FarEnd() as far_end,
-        party(tmp_path, sink("crm", far_end.url())) as there,
+        StubServer() as destination,
+        party(tmp_path, sink("crm", destination.url())) as there,
     ):
-        far_end.reply = lambda _: Reply(404)
+        destination.reply = lambda _: Reply(404)
         await there.send("a", "b")
         await there.relay.until_counted("relay_sink_state", "crm", "parked")
         changes = await there.reload()
@@ -70,10 +70,10 @@ async def test_the_backlog_of_a_removed_sink_is_kept_for_its_return(tmp_path: Pa
         assert (line["sink"], line["pending"]) == ("crm", 2)
         assert "relay_sink_state{" not in await there.relay.metrics()
         await there.send("c")
-        far_end.requests.clear()
-        far_end.reply = lambda _: Reply()
-        await there.reload(sink("crm", far_end.url()))
-        await until(lambda: sorted(ids(far_end)) == ["a", "b"], what="the backlog")
+        destination.requests.clear()
+        destination.reply = lambda _: Reply()
+        await there.reload(sink("crm", destination.url()))
+        await until(lambda: sorted(ids(destination)) == ["a", "b"], what="the backlog")
         assert (await there.relay.counts("relay_sink_state"))["crm", "active"] == 1
 
 
@@ -82,8 +82,8 @@ async def test_a_changed_sink_starts_when_the_sends_of_the_old_one_have_ended(
 ) -> None:
     release = asyncio.Event()
     async with (
-        FarEnd() as old,
-        FarEnd() as new,
+        StubServer() as old,
+        StubServer() as new,
         party(tmp_path, sink("crm", old.url(), "concurrency = 1")) as there,
     ):
         old.reply = lambda _: None
@@ -103,10 +103,10 @@ async def test_a_changed_sink_starts_when_the_sends_of_the_old_one_have_ended(
         assert old.open == 0
 
 
-async def _answer_later(far_end: FarEnd, release: asyncio.Event) -> None:
+async def _answer_later(destination: StubServer, release: asyncio.Event) -> None:
     """Close the connection of the running send: it is not confirmed, so it is due again."""
     await release.wait()
-    await far_end.stop()
+    await destination.stop()
 
 
 async def test_a_send_that_outlasts_the_grace_is_repeated_by_the_successor(
@@ -114,8 +114,8 @@ async def test_a_send_that_outlasts_the_grace_is_repeated_by_the_successor(
 ) -> None:
     server = 'drain_timeout = "200ms"'
     async with (
-        FarEnd() as old,
-        FarEnd() as new,
+        StubServer() as old,
+        StubServer() as new,
         party(tmp_path, sink("crm", old.url(), "concurrency = 2"), server=server) as there,
     ):
         old.reply = lambda _: None
@@ -131,8 +131,8 @@ async def test_sinks_changed_again_and_again_while_their_sends_hang_lose_nothing
 ) -> None:
     server = 'drain_timeout = "300ms"'
     async with (
-        FarEnd() as hanging,
-        FarEnd() as well,
+        StubServer() as hanging,
+        StubServer() as well,
         party(tmp_path, sink("crm", hanging.url()), server=server) as there,
     ):
         hanging.reply = lambda _: None
@@ -148,7 +148,7 @@ async def test_sinks_changed_again_and_again_while_their_sends_hang_lose_nothing
 
 async def test_a_relay_stops_in_time_while_a_replaced_sink_still_hangs(tmp_path: Path) -> None:
     server = 'drain_timeout = "500ms"'
-    async with FarEnd() as hanging, FarEnd() as well:
+    async with StubServer() as hanging, StubServer() as well:
         hanging.reply = lambda _: None
         async with asyncio.timeout(5):
             async with party(tmp_path, sink("crm", hanging.url()), server=server) as there:
@@ -161,35 +161,35 @@ async def test_a_relay_stops_in_time_while_a_replaced_sink_still_hangs(tmp_path:
 
 async def test_a_sink_that_gets_other_events_keeps_its_connection(tmp_path: Path) -> None:
     async with (
-        FarEnd() as far_end,
-        party(tmp_path, sink("crm", far_end.url())) as there,
+        StubServer() as destination,
+        party(tmp_path, sink("crm", destination.url())) as there,
     ):
         await there.send("a")
-        await until(lambda: ids(far_end) == ["a"], what="the first event")
-        changes = await there.reload(sink("crm", far_end.url(), 'events = ["video.ready"]'))
+        await until(lambda: ids(destination) == ["a"], what="the first event")
+        changes = await there.reload(sink("crm", destination.url(), 'events = ["video.ready"]'))
         assert changes["rerouted"] == ["crm"]
         assert changes["sinks"]["changed"] == []
         await there.send("b")
         assert (await there.relay.ask(post(body("c", "video.ready")))).status == 202
-        await until(lambda: ids(far_end) == ["a", "c"], what="only what is asked for")
-        assert far_end.accepted == 1
+        await until(lambda: ids(destination) == ["a", "c"], what="only what is asked for")
+        assert destination.accepted == 1
 
 
 async def test_a_paused_sink_stays_paused_when_it_changes_or_comes_back(tmp_path: Path) -> None:
     async with (
-        FarEnd() as far_end,
-        party(tmp_path, sink("crm", far_end.url())) as there,
+        StubServer() as destination,
+        party(tmp_path, sink("crm", destination.url())) as there,
     ):
         await there.operator.post("/sinks/crm/pause")
-        await there.reload(sink("crm", far_end.url("/other")))
+        await there.reload(sink("crm", destination.url("/other")))
         await there.relay.until_counted("relay_sink_state", "crm", "paused")
         await there.send("a")
         await there.reload()
-        await there.reload(sink("crm", far_end.url("/third")))
+        await there.reload(sink("crm", destination.url("/third")))
         await there.relay.until_counted("relay_sink_state", "crm", "paused")
-        assert far_end.requests == []
+        assert destination.requests == []
         await there.operator.post("/sinks/crm/resume")
-        await until(lambda: ids(far_end) == ["a"], what="the event")
+        await until(lambda: ids(destination) == ["a"], what="the event")
 
 
 async def test_a_sink_that_is_resumed_during_a_reload_is_not_paused_by_it(
@@ -202,13 +202,16 @@ async def test_a_sink_that_is_resumed_during_a_reload_is_not_paused_by_it(
         await there.operator.post("/sinks/crm/resume")
         return found
 
-    async with FarEnd() as far_end, party(tmp_path, sink("crm", far_end.url())) as there:
+    async with (
+        StubServer() as destination,
+        party(tmp_path, sink("crm", destination.url())) as there,
+    ):
         await there.operator.post("/sinks/crm/pause")
         with monkeypatch.context() as patch:
             patch.setattr(SqliteOperations, "paused", resumed_meanwhile)
-            await there.reload(sink("crm", far_end.url("/other")))
+            await there.reload(sink("crm", destination.url("/other")))
         await there.send("a")
-        await until(lambda: ids(far_end) == ["a"], what="the event")
+        await until(lambda: ids(destination) == ["a"], what="the event")
 
 
 async def test_sources_are_added_and_removed_with_their_series(tmp_path: Path) -> None:
@@ -230,8 +233,8 @@ async def test_a_request_is_handled_by_the_config_at_its_beginning(
     tmp_path: Path,
 ) -> None:
     async with (
-        FarEnd() as far_end,
-        party(tmp_path, sink("crm", far_end.url())) as there,
+        StubServer() as destination,
+        party(tmp_path, sink("crm", destination.url())) as there,
         await there.relay.call() as caller,
     ):
         await _begin(caller, body("a"))
@@ -239,8 +242,8 @@ async def test_a_request_is_handled_by_the_config_at_its_beginning(
         answer = await caller.ask(body("a")[-1:])
         assert answer.status == 202
         # Routed by the old config: it waits in the store for a sink of this name.
-        await there.reload(sink("crm", far_end.url()))
-        await until(lambda: ids(far_end) == ["a"], what="the event")
+        await there.reload(sink("crm", destination.url()))
+        await until(lambda: ids(destination) == ["a"], what="the event")
 
 
 async def _begin(caller: Caller, content: bytes) -> None:
@@ -268,11 +271,11 @@ async def test_limits_and_the_admin_token_change_while_the_relay_runs(tmp_path: 
 
 async def test_a_bad_config_changes_nothing_and_every_fault_is_reported(tmp_path: Path) -> None:
     async with (
-        FarEnd() as far_end,
-        party(tmp_path, sink("crm", far_end.url())) as there,
+        StubServer() as destination,
+        party(tmp_path, sink("crm", destination.url())) as there,
     ):
         problem = await there.reload(
-            sink("bi", far_end.url("/bi"), 'rate = "often"'),
+            sink("bi", destination.url("/bi"), 'rate = "often"'),
             status=422,
             server='max_body = "1B"',
             more="odd = 1\n",
@@ -288,8 +291,10 @@ async def test_a_bad_config_changes_nothing_and_every_fault_is_reported(tmp_path
         (line,) = there.relay.lines("config.refused")
         assert line["faults"] == "server.max_body, sink[0] (bi).rate, sink[0] (bi).odd"
         await there.send("a")
-        await until(lambda: ids(far_end) == ["a"], what="the event at the sink of the old config")
-        await there.reload(sink("crm", far_end.url()))
+        await until(
+            lambda: ids(destination) == ["a"], what="the event at the sink of the old config"
+        )
+        await there.reload(sink("crm", destination.url()))
         assert await there.successful() == 1
 
 
@@ -338,8 +343,8 @@ async def test_a_change_that_needs_a_restart_is_refused_by_its_key(
 
 
 async def test_concurrent_reloads_run_one_after_another(tmp_path: Path) -> None:
-    async with FarEnd() as far_end, party(tmp_path) as there:
-        there.write(sink("crm", far_end.url()))
+    async with StubServer() as destination, party(tmp_path) as there:
+        there.write(sink("crm", destination.url()))
         answers = await asyncio.gather(*(there.operator.client.post("/-/reload") for _ in range(5)))
         added = [answer.json()["sinks"]["added"] for answer in answers]
         assert sorted(added) == [[], [], [], [], ["crm"]]
@@ -351,14 +356,14 @@ async def test_a_store_that_cannot_be_read_leaves_the_config_unchanged(
     async def unable(_: object) -> Any:
         raise StoreError("the store cannot be read")
 
-    async with FarEnd() as far_end, party(tmp_path) as there:
+    async with StubServer() as destination, party(tmp_path) as there:
         with monkeypatch.context() as patch:
             patch.setattr(SqliteOperations, "paused", unable)
-            problem = await there.reload(sink("crm", far_end.url()), status=503)
+            problem = await there.reload(sink("crm", destination.url()), status=503)
         assert problem["detail"] == "the store cannot be read"
         assert await there.successful() == 0
         assert (await there.operator.get("/sinks"))["sinks"] == []
-        assert (await there.reload(sink("crm", far_end.url())))["sinks"]["added"] == ["crm"]
+        assert (await there.reload(sink("crm", destination.url())))["sinks"]["added"] == ["crm"]
 
 
 @pytest.mark.parametrize("fault", ["hangs", "raises"])
@@ -371,7 +376,11 @@ async def test_a_sink_that_fails_to_close_does_not_delay_its_successor(
         await asyncio.sleep(3600)
 
     monkeypatch.setattr(supervisor, "CLOSE_TIMEOUT_S", 0.05)
-    async with FarEnd() as old, FarEnd() as new, party(tmp_path, sink("crm", old.url())) as there:
+    async with (
+        StubServer() as old,
+        StubServer() as new,
+        party(tmp_path, sink("crm", old.url())) as there,
+    ):
         with monkeypatch.context() as patch:
             patch.setattr(http.HttpSink, "close", close)
             await there.reload(sink("crm", new.url()))
@@ -392,7 +401,7 @@ async def test_only_the_token_may_reload(tmp_path: Path) -> None:
 async def test_a_sink_that_can_no_longer_be_built_changes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with FarEnd() as far_end, party(tmp_path) as there:
+    async with StubServer() as destination, party(tmp_path) as there:
         made: list[str] = []
 
         def build(settings: http.Settings, clock: Any) -> Any:
@@ -403,17 +412,17 @@ async def test_a_sink_that_can_no_longer_be_built_changes_nothing(
 
         _build = http.build
         monkeypatch.setattr("relay.sinks.http.build", build)
-        problem = await there.reload(sink("crm", far_end.url()), status=422)
+        problem = await there.reload(sink("crm", destination.url()), status=422)
         assert problem["faults"] == [{"path": "sink", "message": "ca_file: cannot be read"}]
         assert (await there.operator.get("/sinks"))["sinks"] == []
 
 
 async def test_a_replay_reaches_a_sink_that_was_added_later(tmp_path: Path) -> None:
-    async with FarEnd() as far_end, party(tmp_path) as there:
+    async with StubServer() as destination, party(tmp_path) as there:
         await there.send("a")
-        await there.reload(sink("late", far_end.url()))
+        await there.reload(sink("late", destination.url()))
         await there.operator.post("/replays", {"sink": "late", "outcome": "missed"})
-        await until(lambda: ids(far_end) == ["a"], what="the past")
+        await until(lambda: ids(destination) == ["a"], what="the past")
 
 
 async def test_the_responses_are_documented(tmp_path: Path) -> None:
@@ -444,13 +453,13 @@ async def _streamed(lines: AsyncIterator[str]) -> Any:
 
 async def test_subscribers_get_every_reload_taken_or_refused(tmp_path: Path) -> None:
     async with (
-        FarEnd() as far_end,
+        StubServer() as destination,
         party(tmp_path) as there,
         there.operator.client.stream("GET", "/api/v1/stream") as answer,
     ):
         lines = answer.aiter_lines()
         assert await anext(lines) == ": watching"
-        await there.reload(sink("crm", far_end.url()), server='max_body = "1KiB"')
+        await there.reload(sink("crm", destination.url()), server='max_body = "1KiB"')
         assert await _streamed(lines) == {
             "what": "reload",
             "outcome": "taken",
@@ -459,7 +468,7 @@ async def test_subscribers_get_every_reload_taken_or_refused(tmp_path: Path) -> 
             "changed": ["server.max_body"],
             "removed": [],
         }
-        await there.reload(sink("crm", far_end.url(), 'rate = "whsec_marked"'), status=422)
+        await there.reload(sink("crm", destination.url(), 'rate = "whsec_marked"'), status=422)
         assert await _streamed(lines) == {
             "what": "reload",
             "outcome": "refused",

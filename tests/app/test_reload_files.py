@@ -12,7 +12,7 @@ from relay.app import reload
 from tests.app.reloading import Party, body, ids, party, sink
 from tests.caller import SECRET, post, signed
 from tests.service import OTHER_SECRET
-from tests.sinks.far_end import FarEnd, until
+from tests.stub_server import StubServer, until
 
 LOOK_S = 0.1
 
@@ -133,7 +133,7 @@ async def test_a_changed_file_does_not_apply_edits_of_the_document(tmp_path: Pat
 
 async def test_a_sink_whose_secret_changed_in_a_file_is_replaced(tmp_path: Path) -> None:
     url = tmp_path / "url"
-    async with FarEnd() as old, FarEnd() as new:
+    async with StubServer() as old, StubServer() as new:
         url.write_text(old.url())
         table = sink("crm", f"file:{url}")
         async with party(tmp_path, table) as there:
@@ -167,7 +167,10 @@ async def test_a_sink_is_replaced_when_its_certificates_change(tmp_path: Path) -
     pem = Path(certifi.where()).read_text(encoding="utf-8")
     authority.write_text(pem)
     crm = sink("crm", "https://127.0.0.1:9/", f'ca_file = "{authority}"')
-    async with FarEnd() as far_end, party(tmp_path, crm, sink("bi", far_end.url())) as there:
+    async with (
+        StubServer() as destination,
+        party(tmp_path, crm, sink("bi", destination.url())) as there,
+    ):
         authority.write_text(pem + "\n# of another day\n")
         await until(lambda: bool(there.relay.lines("config.reloaded")), what="the reload")
         (line,) = there.relay.lines("config.reloaded")

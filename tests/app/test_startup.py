@@ -14,7 +14,7 @@ from tests.conftest import NOW_MS
 from tests.guarantees import process
 from tests.operator import ADMIN, TOKEN, Operator, operating
 from tests.service import Relay, ShiftedClock
-from tests.sinks.far_end import DEADLINE_S, until
+from tests.stub_server import DEADLINE_S, until
 
 UNACKNOWLEDGED = "relay_unacknowledged_loss_seconds"
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Self
 
-from tests.sinks.far_end import until
+from tests.stub_server import until
 
 Answers = Callable[[str], bool]
 """Whether it confirms the message whose `relay-id` this is."""

@@ -18,7 +18,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from google.auth import jwt
 
 from tests.brokers.program import Program
-from tests.sinks.far_end import FarEnd, Reply, Request
+from tests.stub_server import Reply, Request, StubServer
 
 PROJECT = "relay-test"
 TOPIC = "relay"
@@ -220,10 +220,10 @@ async def _serve(port: int, record: Path) -> None:
 
         double = PubsubDouble(emulator=True)
         double.keep = keep
-        far_end = FarEnd()
-        far_end.port = port
-        far_end.reply = double.answer
-        await far_end.listen()
+        destination = StubServer()
+        destination.port = port
+        destination.reply = double.answer
+        await destination.listen()
         await asyncio.Event().wait()
 
 

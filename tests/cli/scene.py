@@ -15,7 +15,7 @@ from relay.core import signature
 from tests.guarantees.ledger import pending
 from tests.guarantees.process import SECRET, Relay, http_client, until
 from tests.operator import ADMIN
-from tests.sinks.far_end import FarEnd, Reply
+from tests.stub_server import Reply, StubServer
 
 _SINK = '[[sink]]\nname = "{name}"\ntype = "http"\nurl = "{url}"\n'
 _EVENTS = (
@@ -70,12 +70,12 @@ class Scene:
 @contextlib.asynccontextmanager
 async def staged(folder: Path) -> AsyncIterator[Scene]:
     """Two sinks: `crm` takes every event, `billing` only video.watched."""
-    async with FarEnd() as far_end:
-        far_end.reply = lambda request: Reply(
+    async with StubServer() as destination:
+        destination.reply = lambda request: Reply(
             422 if request.target == "/billing" and b"video.watched" not in request.body else 200
         )
         sinks = "".join(
-            _SINK.format(name=name, url=far_end.url(f"/{name}")) for name in ("crm", "billing")
+            _SINK.format(name=name, url=destination.url(f"/{name}")) for name in ("crm", "billing")
         )
         async with Relay(folder, sinks=sinks, rest=ADMIN) as relay:
             await relay.start()
@@ -84,9 +84,11 @@ async def staged(folder: Path) -> AsyncIterator[Scene]:
                     body = orjson.dumps({"id": event_id, "event": kind, "data": data})
                     head = {"service-signature": signed(body)}
                     assert (await client.post(relay.url, content=body, headers=head)).is_success
-            await until(lambda: len(far_end.requests) == 2 * len(_EVENTS), what="all deliveries")
+            await until(
+                lambda: len(destination.requests) == 2 * len(_EVENTS), what="all deliveries"
+            )
             await until(lambda: not pending(relay.store), what="all outcomes on disk")
-            far_end.reply = lambda _: Reply()
+            destination.reply = lambda _: Reply()
             scene = Scene(folder)
             # Views are counted some time after their acceptance; a report waits for it.
             await scene.invoke("audience")

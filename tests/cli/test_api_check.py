@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.sender import Developer, developing
-from tests.sinks.far_end import FarEnd, Reply
+from tests.stub_server import Reply, StubServer
 
 pytestmark = pytest.mark.servers
 
@@ -22,8 +22,8 @@ async def checked(developer: Developer) -> tuple[int, dict[str, object]]:
 
 
 async def test_a_good_key_and_endpoint_are_reported(tmp_path: Path) -> None:
-    async with developing(tmp_path) as developer, FarEnd() as far_end:
-        developer.rest = SINK.format(far_end.url(), "lead.captured")
+    async with developing(tmp_path) as developer, StubServer() as destination:
+        developer.rest = SINK.format(destination.url(), "lead.captured")
         endpoint = await developer.register(more=" --events lead.captured")
         assert await checked(developer) == (
             0,
@@ -38,8 +38,8 @@ async def test_a_good_key_and_endpoint_are_reported(tmp_path: Path) -> None:
 
 
 async def test_events_that_sinks_miss_are_named(tmp_path: Path) -> None:
-    async with developing(tmp_path) as developer, FarEnd() as far_end:
-        developer.rest = SINK.format(far_end.url(), "*")
+    async with developing(tmp_path) as developer, StubServer() as destination:
+        developer.rest = SINK.format(destination.url(), "*")
         await developer.register(more=" --events lead.captured,video.watched,video.created")
         code, api = await checked(developer)
     assert code == 1
@@ -81,15 +81,15 @@ async def test_a_key_that_is_refused_and_an_api_that_is_down_are_named(tmp_path:
 
 
 async def test_the_check_sends_reads_only(tmp_path: Path) -> None:
-    async with developing(tmp_path) as developer, FarEnd() as far_end:
-        far_end.reply = lambda _: Reply(200, b'{"webhook": {"id": "wh_01"}}')
+    async with developing(tmp_path) as developer, StubServer() as destination:
+        destination.reply = lambda _: Reply(200, b'{"webhook": {"id": "wh_01"}}')
         endpoint = await developer.register()
         text = developer.config.read_text(encoding="utf-8")
-        url = far_end.url().rstrip("/")
+        url = destination.url().rstrip("/")
         developer.config.write_text(text.replace(developer.served.url, url), encoding="utf-8")
         code, _ = await checked(developer)
         assert code == 0
-        assert [(request.method, request.target) for request in far_end.requests] == [
+        assert [(request.method, request.target) for request in destination.requests] == [
             ("GET", "/v1/analytics/live"),
             ("GET", f"/v1/webhooks/{endpoint}"),
         ]

@@ -116,8 +116,8 @@ def test_the_path_comes_from_the_environment(
     assert check().exit_code == 0
 
 
-def http_sink(far_end: socket.socket, path: str = "") -> str:
-    url = f"http://127.0.0.1:{far_end.getsockname()[1]}{path}"
+def http_sink(destination: socket.socket, path: str = "") -> str:
+    url = f"http://127.0.0.1:{destination.getsockname()[1]}{path}"
     return f'[[sink]]\nname = "crm"\ntype = "http"\nurl = "{url}"\n'
 
 

@@ -10,7 +10,7 @@ import pytest
 from relay.core.event import KINDS, WEBHOOK_TEST
 from tests.cli.scene import Scene
 from tests.cli.sender import HOOK, developing
-from tests.sinks.far_end import FarEnd, Reply, Request, until
+from tests.stub_server import Reply, Request, StubServer, until
 
 pytestmark = pytest.mark.servers
 
@@ -87,10 +87,10 @@ async def test_the_secret_is_in_its_file_before_anything_else_can_fail(tmp_path:
         return Reply(201, orjson.dumps({"secret": "whsec_new"}))
 
     (tmp_path / "secret").touch()
-    async with FarEnd() as far_end:
-        far_end.reply = reply
+    async with StubServer() as destination:
+        destination.reply = reply
         (tmp_path / "config.toml").write_text(
-            f'[[source]]\nname = "main"\n[source.api]\nbase_url = "{far_end.url()}"\n'
+            f'[[source]]\nname = "main"\n[source.api]\nbase_url = "{destination.url()}"\n'
             'key = "key_of_the_tests_0123456789"\n',
             encoding="utf-8",
         )
@@ -122,19 +122,19 @@ async def test_another_endpoint_with_the_same_url_is_named(tmp_path: Path) -> No
 
 
 async def test_an_endpoint_is_shown_tested_and_removed(tmp_path: Path) -> None:
-    async with developing(tmp_path) as developer, FarEnd() as far_end:
-        endpoint = await developer.register(far_end.url("/webhooks"))
+    async with developing(tmp_path) as developer, StubServer() as destination:
+        endpoint = await developer.register(destination.url("/webhooks"))
         shown = await developer.run("endpoint show")
         assert [line.split() for line in shown.output.splitlines()] == [
             ["main:"],
             ["id", endpoint],
-            ["url", far_end.url("/webhooks")],
+            ["url", destination.url("/webhooks")],
             ["events", "all", "events"],
         ]
         assert (await developer.run("endpoint deliveries")).output == "no attempt yet\n"
         tested = json.loads((await developer.run("endpoint test --json")).output)
-        await until(lambda: len(far_end.requests) == 1, what="the test")
-        assert orjson.loads(far_end.requests[0].body)["id"] == tested["event_id"]
+        await until(lambda: len(destination.requests) == 1, what="the test")
+        assert orjson.loads(destination.requests[0].body)["id"] == tested["event_id"]
         attempts = developer.served.sandbox.workspace.attempts
         await until(lambda: attempts[-1].state == "delivered", what="the end of the attempt")
         (line,) = (await developer.run("endpoint deliveries --json")).output.splitlines()

@@ -15,7 +15,7 @@ from relay.cli.printing import Output, indented
 from tests.guarantees.process import Relay, until
 from tests.guarantees.traffic import lead, post
 from tests.operator import ADMIN
-from tests.sinks.far_end import FarEnd, Reply
+from tests.stub_server import Reply, StubServer
 
 LONG_ID = "evt_0123456789abcdef0123456789abcdef"
 HOSTILE = "a\x1b[2J\x9b31m\u202egnp.exe\u2066x\u200b\u2028"
@@ -39,13 +39,13 @@ async def test_control_characters_in_a_body_are_escaped(tmp_path: Path) -> None:
         {"id": "a", "event": "lead.captured", "data": {"email": "a@b.example", "name": HOSTILE}}
     )
     (tmp_path / "event").write_bytes(body)
-    async with FarEnd() as far_end:
-        far_end.reply = lambda _: Reply(422, HOSTILE.encode())
-        sinks = _SINK.format(url=far_end.url())
+    async with StubServer() as destination:
+        destination.reply = lambda _: Reply(422, HOSTILE.encode())
+        sinks = _SINK.format(url=destination.url())
         async with Relay(tmp_path, sinks=sinks, rest=ADMIN) as relay:
             await relay.start()
             await post(relay.url, body)
-            await until(lambda: len(far_end.requests) == 1, what="a delivery")
+            await until(lambda: len(destination.requests) == 1, what="a delivery")
             config = ("--config", str(relay.config))
             event = ("--event", str(tmp_path / "event"))
             for command in (
@@ -75,8 +75,8 @@ def test_escaped_json_parses_to_the_same_value(capsys: pytest.CaptureFixture[str
 
 @pytest.mark.servers
 async def test_json_has_each_moment_in_utc_beside_its_milliseconds(tmp_path: Path) -> None:
-    async with FarEnd() as far_end:
-        sinks = _SINK.format(url=far_end.url())
+    async with StubServer() as destination:
+        sinks = _SINK.format(url=destination.url())
         async with Relay(tmp_path, sinks=sinks, rest=ADMIN) as relay:
             await relay.start()
             await post(relay.url, lead("a"))

@@ -15,7 +15,7 @@ from tests.admin.test_api import body, send
 from tests.cli.scene import plain
 from tests.operator import ADMIN, TOKEN
 from tests.service import Relay
-from tests.sinks.far_end import FarEnd, Reply, until
+from tests.stub_server import Reply, StubServer, until
 
 SINK = """
 [[sink]]
@@ -30,9 +30,9 @@ Run = Callable[..., Coroutine[None, None, Result]]
 
 @contextlib.asynccontextmanager
 async def commanding(
-    folder: Path, far_end: FarEnd, more: str = ""
+    folder: Path, destination: StubServer, more: str = ""
 ) -> AsyncIterator[tuple[Relay, Run]]:
-    tables = ADMIN + SINK.format(url=far_end.url("/crm"), more=more)
+    tables = ADMIN + SINK.format(url=destination.url("/crm"), more=more)
     async with service.serving(service.read(folder, tables=tables)) as relay:
         way = ("--url", relay.service.admin.url, "--token", TOKEN)
 
@@ -64,8 +64,8 @@ async def paged(run: Run, *arguments: str) -> list[str]:
 
 
 async def test_the_next_page_command_keeps_every_option(tmp_path: Path) -> None:
-    async with FarEnd() as far_end, commanding(tmp_path, far_end) as (relay, run):
-        far_end.reply = lambda _: Reply(422)
+    async with StubServer() as destination, commanding(tmp_path, destination) as (relay, run):
+        destination.reply = lambda _: Reply(422)
         await send(relay, *(body(f"e-{number}") for number in range(11)))
         await relay.until_counted("relay_deliveries_total", "dead", "crm", value=11)
         every = [f"e-{number}" for number in reversed(range(11))]
@@ -83,7 +83,7 @@ async def test_the_next_page_command_keeps_every_option(tmp_path: Path) -> None:
 
 
 async def test_the_cursor_is_in_the_json(tmp_path: Path) -> None:
-    async with FarEnd() as far_end, commanding(tmp_path, far_end) as (relay, run):
+    async with StubServer() as destination, commanding(tmp_path, destination) as (relay, run):
         await send(relay, body("a"), body("b"), body("c"))
         page = json.loads((await run("events", "list", "--limit", "2", "--json")).output)
         rest = await run("events", "list", "--before", str(page["next"]), "--json")
@@ -92,7 +92,7 @@ async def test_the_cursor_is_in_the_json(tmp_path: Path) -> None:
 
 
 async def test_an_unambiguous_id_prefix_is_enough(tmp_path: Path) -> None:
-    async with FarEnd() as far_end, commanding(tmp_path, far_end) as (relay, run):
+    async with StubServer() as destination, commanding(tmp_path, destination) as (relay, run):
         await send(relay, body("evt_1"), body("evt_12"), body("evt_2"))
         assert "event     evt_2\n" in (await run("events", "show", "evt_2")).output
         assert "event     evt_12\n" in (await run("events", "show", "evt_12")).output
@@ -109,8 +109,8 @@ async def test_an_unambiguous_id_prefix_is_enough(tmp_path: Path) -> None:
 
 
 async def test_an_event_shows_the_response_excerpt_escaped(tmp_path: Path) -> None:
-    async with FarEnd() as far_end, commanding(tmp_path, far_end) as (relay, run):
-        far_end.reply = lambda _: Reply(422, "no such field\n\x1b[2J\u202egnol".encode())
+    async with StubServer() as destination, commanding(tmp_path, destination) as (relay, run):
+        destination.reply = lambda _: Reply(422, "no such field\n\x1b[2J\u202egnol".encode())
         await send(relay, body("a"))
         await relay.until_counted("relay_deliveries_total", "dead", "crm")
         output = (await run("events", "show", "a")).output
@@ -120,10 +120,10 @@ async def test_an_event_shows_the_response_excerpt_escaped(tmp_path: Path) -> No
 
 async def test_a_pending_delivery_shows_its_blocker(tmp_path: Path) -> None:
     slow = '[sink.retry]\nfirst = "1h"\nmax = "1h"'
-    async with FarEnd() as far_end, commanding(tmp_path, far_end, slow) as (relay, run):
-        far_end.reply = lambda _: Reply(503, headers={"retry-after": "600"})
+    async with StubServer() as destination, commanding(tmp_path, destination, slow) as (relay, run):
+        destination.reply = lambda _: Reply(503, headers={"retry-after": "600"})
         await send(relay, body("first"))
-        await until(lambda: bool(far_end.requests), what="the try")
+        await until(lambda: bool(destination.requests), what="the try")
         await relay.until_counted("relay_sink_state", "crm", "throttled")
         await send(relay, body("behind"))
         output = (await run("events", "show", "behind")).output
@@ -135,8 +135,8 @@ async def test_a_pending_delivery_shows_its_blocker(tmp_path: Path) -> None:
 
 
 async def test_a_dry_run_shows_the_effect_and_a_selection_is_required(tmp_path: Path) -> None:
-    async with FarEnd() as far_end, commanding(tmp_path, far_end) as (relay, run):
-        far_end.reply = lambda _: Reply(422)
+    async with StubServer() as destination, commanding(tmp_path, destination) as (relay, run):
+        destination.reply = lambda _: Reply(422)
         await send(relay, body("a"), body("b"))
         await relay.until_counted("relay_deliveries_total", "dead", "crm", value=2)
         for command in ("dead-letters replay", "dead-letters discard", "replay"):
@@ -168,15 +168,15 @@ async def test_a_dry_run_shows_the_effect_and_a_selection_is_required(tmp_path: 
 
 async def test_a_cancelled_replay_shows_its_deliveries_in_progress(tmp_path: Path) -> None:
     one = "concurrency = 1"
-    async with FarEnd() as far_end, commanding(tmp_path, far_end, one) as (relay, run):
+    async with StubServer() as destination, commanding(tmp_path, destination, one) as (relay, run):
         await send(relay, body("a"), body("b"), body("c"))
         await relay.until_counted("relay_deliveries_total", "delivered", "crm", value=3)
-        far_end.reply = lambda _: None
+        destination.reply = lambda _: None
         replaying = asyncio.create_task(run("replay", "--all"))
-        await until(lambda: len(far_end.requests) > 3, what="the replay under way")
+        await until(lambda: len(destination.requests) > 3, what="the replay under way")
         cancelled = (await run("replays", "cancel", "1")).output
         # The other command's first line may be in it: both share the process's stdout.
         line = "Replay 1 is cancelled: 0 of 3 deliveries settled, 1 in progress."
         assert cancelled.splitlines()[-1] == line
-        await far_end.stop()
+        await destination.stop()
         await replaying

@@ -17,7 +17,7 @@ from click.testing import CliRunner, Result
 from relay.cli import main
 from relay.core import signature
 from relay.core.event import KINDS
-from tests.sinks.far_end import FarEnd, Reply, Request, until
+from tests.stub_server import Reply, Request, StubServer, until
 
 SECRET = "whsec_of_the_test_only"
 
@@ -25,7 +25,7 @@ Send = Callable[..., Awaitable[Result]]
 
 
 @pytest.fixture
-async def relay() -> AsyncIterator[FarEnd]:
+async def relay() -> AsyncIterator[StubServer]:
     """A server that responds like a relay."""
     known: set[bytes] = set()
 
@@ -34,13 +34,13 @@ async def relay() -> AsyncIterator[FarEnd]:
         known.add(request.body)
         return Reply({"accepted": 202, "duplicate": 200}[word], b'{"status":"%b"}' % word.encode())
 
-    async with FarEnd() as far:
-        far.reply = reply
-        yield far
+    async with StubServer() as peer:
+        peer.reply = reply
+        yield peer
 
 
 @pytest.fixture
-def send(relay: FarEnd) -> Send:
+def send(relay: StubServer) -> Send:
     """Run the command in a thread, because it runs its own event loop."""
 
     async def send(*arguments: str, stdin: bytes | None = None) -> Result:
@@ -51,7 +51,7 @@ def send(relay: FarEnd) -> Send:
     return send
 
 
-async def test_one_event_is_signed_sent_and_reported(relay: FarEnd, send: Send) -> None:
+async def test_one_event_is_signed_sent_and_reported(relay: StubServer, send: Send) -> None:
     result = await send("lead.captured")
     (request,) = relay.requests
     event = orjson.loads(request.body)
@@ -63,19 +63,19 @@ async def test_one_event_is_signed_sent_and_reported(relay: FarEnd, send: Send) 
     assert parsed.candidates == (signature.sign(SECRET.encode(), parsed.timestamp, request.body),)
 
 
-async def test_all_is_one_of_each_kind(relay: FarEnd, send: Send) -> None:
+async def test_all_is_one_of_each_kind(relay: StubServer, send: Send) -> None:
     result = await send("all")
     assert result.exit_code == 0
     assert [orjson.loads(each.body)["event"] for each in relay.requests] == list(KINDS)
     assert [line.split()[0] for line in result.stdout.splitlines()] == list(KINDS)
 
 
-async def test_every_event_has_an_id_of_its_own(relay: FarEnd, send: Send) -> None:
+async def test_every_event_has_an_id_of_its_own(relay: StubServer, send: Send) -> None:
     await send("video.watched", "--count", "20")
     assert len({orjson.loads(each.body)["id"] for each in relay.requests}) == 20
 
 
-async def test_a_file_is_sent_byte_for_byte(relay: FarEnd, send: Send, tmp_path: Path) -> None:
+async def test_a_file_is_sent_byte_for_byte(relay: StubServer, send: Send, tmp_path: Path) -> None:
     body = b'\n{ "id" : "\\u0065vt",\r\n"event":"x"}\x00\xff '
     (tmp_path / "body").write_bytes(body)
     result = await send("--data", str(tmp_path / "body"))
@@ -83,12 +83,12 @@ async def test_a_file_is_sent_byte_for_byte(relay: FarEnd, send: Send, tmp_path:
     assert [each.body for each in relay.requests] == [body]
 
 
-async def test_a_body_can_come_from_stdin(relay: FarEnd, send: Send) -> None:
+async def test_a_body_can_come_from_stdin(relay: StubServer, send: Send) -> None:
     await send("--data", "-", stdin=b"{}")
     assert [each.body for each in relay.requests] == [b"{}"]
 
 
-async def test_copies_of_a_file_are_announced_as_duplicates(relay: FarEnd, send: Send) -> None:
+async def test_copies_of_a_file_are_announced_as_duplicates(relay: StubServer, send: Send) -> None:
     result = await send("--data", "-", "--count", "3", "--concurrency", "1", stdin=b"{}")
     assert result.exit_code == 0
     assert "all but the first are duplicates" in result.stderr
@@ -136,7 +136,9 @@ async def test_single_events_are_available_as_json(send: Send) -> None:
         (600, ""),
     ],
 )
-async def test_a_refusal_is_explained(relay: FarEnd, send: Send, status: int, hint: str) -> None:
+async def test_a_refusal_is_explained(
+    relay: StubServer, send: Send, status: int, hint: str
+) -> None:
     relay.reply = lambda _: Reply(status)
     result = await send("lead.captured")
     assert result.exit_code == 1
@@ -145,7 +147,7 @@ async def test_a_refusal_is_explained(relay: FarEnd, send: Send, status: int, hi
     assert hint in result.stderr
 
 
-async def test_a_refused_connection_is_explained(relay: FarEnd, send: Send) -> None:
+async def test_a_refused_connection_is_explained(relay: StubServer, send: Send) -> None:
     await relay.stop()
     result = await send("lead.captured")
     assert result.exit_code == 1
@@ -153,7 +155,7 @@ async def test_a_refused_connection_is_explained(relay: FarEnd, send: Send) -> N
     assert "Traceback" not in result.stderr
 
 
-async def test_with_retry_the_waits_are_printed(relay: FarEnd, send: Send) -> None:
+async def test_with_retry_the_waits_are_printed(relay: StubServer, send: Send) -> None:
     statuses = iter((503, 503, 202))
     relay.reply = lambda _: Reply(next(statuses))
     result = await send("lead.captured", "--retry", "--time-scale", "0.001")
@@ -164,13 +166,13 @@ async def test_with_retry_the_waits_are_printed(relay: FarEnd, send: Send) -> No
     assert "202" in result.stdout
 
 
-async def test_without_retry_there_is_one_attempt(relay: FarEnd, send: Send) -> None:
+async def test_without_retry_there_is_one_attempt(relay: StubServer, send: Send) -> None:
     relay.reply = lambda _: Reply(503)
     await send("lead.captured")
     assert len(relay.requests) == 1
 
 
-async def test_waiting_for_a_retry_blocks_no_other_event(relay: FarEnd, send: Send) -> None:
+async def test_waiting_for_a_retry_blocks_no_other_event(relay: StubServer, send: Send) -> None:
     """With one concurrent request, the second event is sent while the first one waits."""
     relay.reply = lambda _: Reply(503 if len(relay.requests) == 1 else 202)
     arguments = ("--count", "2", "--concurrency", "1", "--retry", "--time-scale", "0.02")
@@ -180,7 +182,7 @@ async def test_waiting_for_a_retry_blocks_no_other_event(relay: FarEnd, send: Se
     assert first == third != second
 
 
-async def test_failures_are_summarized_by_cause(relay: FarEnd, send: Send) -> None:
+async def test_failures_are_summarized_by_cause(relay: StubServer, send: Send) -> None:
     relay.reply = lambda _: Reply(503)
     result = await send("lead.captured", "--count", "4")
     assert result.exit_code == 1
@@ -203,7 +205,7 @@ async def test_failures_are_summarized_by_cause(relay: FarEnd, send: Send) -> No
     ],
 )
 async def test_bad_arguments_are_usage_errors(
-    relay: FarEnd, send: Send, arguments: list[str], expectation: str
+    relay: StubServer, send: Send, arguments: list[str], expectation: str
 ) -> None:
     result = await send(*arguments)
     assert result.exit_code == 2
@@ -214,7 +216,7 @@ async def test_bad_arguments_are_usage_errors(
 @pytest.mark.parametrize("arguments", [("all",), ("all", "--count", "9"), ("all", "--json")])
 @pytest.mark.parametrize("status", [202, 401])
 async def test_the_secret_is_never_shown(
-    relay: FarEnd, send: Send, arguments: tuple[str, ...], status: int
+    relay: StubServer, send: Send, arguments: tuple[str, ...], status: int
 ) -> None:
     relay.reply = lambda _: Reply(status)
     result = await send(*arguments, "--secret", SECRET)
@@ -222,7 +224,7 @@ async def test_the_secret_is_never_shown(
 
 
 @pytest.mark.servers
-async def test_ctrl_c_prints_the_summary_so_far(relay: FarEnd) -> None:
+async def test_ctrl_c_prints_the_summary_so_far(relay: StubServer) -> None:
     command = [sys.executable, "-m", "relay", "send", "all", "--count", "1000", "--rate", "20/s"]
     command += ["--secret", SECRET, "--url", relay.url("/webhooks")]
     process = await asyncio.create_subprocess_exec(
@@ -237,7 +239,7 @@ async def test_ctrl_c_prints_the_summary_so_far(relay: FarEnd) -> None:
 
 
 @pytest.mark.servers
-async def test_a_terminal_shows_progress_on_one_line(relay: FarEnd) -> None:
+async def test_a_terminal_shows_progress_on_one_line(relay: StubServer) -> None:
     master, slave = pty.openpty()
     command = [sys.executable, "-m", "relay", "send", "all", "--count", "20", "--rate", "100"]
     command += ["--secret", SECRET, "--url", relay.url("/webhooks")]
@@ -252,7 +254,7 @@ async def test_a_terminal_shows_progress_on_one_line(relay: FarEnd) -> None:
     assert output.endswith("\r\x1b[K")
 
 
-def config(folder: Path, relay: FarEnd, text: str = "") -> Path:
+def config(folder: Path, relay: StubServer, text: str = "") -> Path:
     path = folder / "config.toml"
     path.write_text(
         f'[server]\nlisten = "127.0.0.1:{relay.port}"\n{text}\n'
@@ -278,7 +280,7 @@ async def _run(*arguments: str) -> Result:
     ],
 )
 async def test_missing_options_come_from_the_config(
-    relay: FarEnd,
+    relay: StubServer,
     tmp_path: Path,
     *,
     options: tuple[str, ...],
@@ -295,7 +297,9 @@ async def test_missing_options_come_from_the_config(
     assert parsed.candidates == (signature.sign(secret.encode(), parsed.timestamp, request.body),)
 
 
-async def test_the_secret_is_that_of_the_source_at_the_url(relay: FarEnd, tmp_path: Path) -> None:
+async def test_the_secret_is_that_of_the_source_at_the_url(
+    relay: StubServer, tmp_path: Path
+) -> None:
     file = config(tmp_path, relay)
     result = await _run("--config", str(file), "--url", relay.url("/other"))
     assert result.exit_code == 0
@@ -303,7 +307,7 @@ async def test_the_secret_is_that_of_the_source_at_the_url(relay: FarEnd, tmp_pa
 
 
 async def test_an_unreadable_config_is_an_error_that_names_the_alternative(
-    relay: FarEnd, tmp_path: Path
+    relay: StubServer, tmp_path: Path
 ) -> None:
     file = tmp_path / "config.toml"
     file.write_text("[server", encoding="utf-8")
@@ -319,7 +323,7 @@ async def test_an_unreadable_config_is_an_error_that_names_the_alternative(
 
 
 async def test_without_any_config_the_defaults_are_used(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, relay: FarEnd
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, relay: StubServer
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("RELAY_CONFIG", raising=False)

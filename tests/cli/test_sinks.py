@@ -13,7 +13,7 @@ from relay.cli import main
 from tests.cli.scene import signed
 from tests.guarantees.process import Relay, http_client, until
 from tests.operator import ADMIN
-from tests.sinks.far_end import FarEnd, Reply
+from tests.stub_server import Reply, StubServer
 
 pytestmark = pytest.mark.servers
 
@@ -21,8 +21,8 @@ _SINK = '[[sink]]\nname = "crm"\ntype = "http"\nurl = "{url}"\nretry = {{ first 
 
 
 @contextlib.asynccontextmanager
-async def working(folder: Path, far_end: FarEnd) -> AsyncIterator[Relay]:
-    async with Relay(folder, sinks=_SINK.format(url=far_end.url()), rest=ADMIN) as relay:
+async def working(folder: Path, destination: StubServer) -> AsyncIterator[Relay]:
+    async with Relay(folder, sinks=_SINK.format(url=destination.url()), rest=ADMIN) as relay:
         await relay.start()
         yield relay
 
@@ -40,9 +40,9 @@ async def test_a_response_that_would_fail_an_event_exits_with_1(tmp_path: Path) 
         429: "an event would be retried",
         500: "an event would be retried",
     }
-    async with FarEnd() as far_end, working(tmp_path, far_end) as relay:
+    async with StubServer() as destination, working(tmp_path, destination) as relay:
         for status, consequence in consequences.items():
-            far_end.reply = lambda _, status=status: Reply(status)  # type: ignore[misc]
+            destination.reply = lambda _, status=status: Reply(status)  # type: ignore[misc]
             tested = await run("sinks test crm", relay)
             checked = await run("check-config --connect", relay)
             assert (tested.exit_code, checked.exit_code) == (1, 1)
@@ -53,8 +53,8 @@ async def test_a_response_that_would_fail_an_event_exits_with_1(tmp_path: Path) 
 
 @pytest.mark.parametrize("status", [200, 405])
 async def test_a_harmless_response_is_shown_and_exits_with_0(tmp_path: Path, status: int) -> None:
-    async with FarEnd() as far_end, working(tmp_path, far_end) as relay:
-        far_end.reply = lambda _: Reply(status)
+    async with StubServer() as destination, working(tmp_path, destination) as relay:
+        destination.reply = lambda _: Reply(status)
         tested = await run("sinks test crm", relay)
         checked = await run("check-config --connect", relay)
         detail = json.loads((await run("sinks test crm --json", relay)).stdout)["found"]
@@ -73,28 +73,28 @@ async def send(relay: Relay, *ids: str) -> None:
 
 
 async def test_pending_deliveries_are_listed_retried_and_discarded(tmp_path: Path) -> None:
-    async with FarEnd() as far_end, working(tmp_path, far_end) as relay:
-        far_end.reply = lambda _: Reply(500)
+    async with StubServer() as destination, working(tmp_path, destination) as relay:
+        destination.reply = lambda _: Reply(500)
         await send(relay, "evt_1", "evt_2", "evt_3")
-        await until(lambda: len(far_end.requests) == 3, what="three tries")
-        far_end.reply = lambda _: Reply()
+        await until(lambda: len(destination.requests) == 3, what="three tries")
+        destination.reply = lambda _: Reply()
         discarded = await run("sinks discard crm --id evt_1", relay)
         assert (discarded.exit_code, discarded.stdout) == (0, "evt_1 of main discarded.\n")
         retried = await run("sinks retry crm --id evt_2", relay)
         assert retried.stdout.startswith("1 delivery due now. crm is active, ")
         retried = await run("sinks retry crm --json", relay)
         assert json.loads(retried.stdout)["brought_forward"] == 1
-        await until(lambda: len(far_end.requests) == 5, what="the other two")
+        await until(lambda: len(destination.requests) == 5, what="the other two")
         again = await run("sinks discard crm --id evt_1", relay)
         assert again.exit_code != 0
         assert "No delivery of evt_1 to crm is pending." in again.stderr
 
 
 async def test_a_renamed_sink_is_listed_as_not_configured(tmp_path: Path) -> None:
-    async with FarEnd() as far_end, working(tmp_path, far_end) as relay:
-        far_end.reply = lambda _: Reply(500)
+    async with StubServer() as destination, working(tmp_path, destination) as relay:
+        destination.reply = lambda _: Reply(500)
         await send(relay, "evt_1")
-        await until(lambda: len(far_end.requests) == 1, what="a try")
+        await until(lambda: len(destination.requests) == 1, what="a try")
         relay.config.write_text(relay.config.read_text().replace('"crm"', '"customers"'))
         assert (await run("reload", relay)).exit_code == 0
         lines = (await run("sinks list", relay)).stdout.splitlines()

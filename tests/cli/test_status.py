@@ -13,7 +13,7 @@ from tests.cli.scene import signed
 from tests.guarantees.process import Relay, http_client
 from tests.operator import ADMIN
 from tests.ports import free_port
-from tests.sinks.far_end import FarEnd, Reply
+from tests.stub_server import Reply, StubServer
 
 SINK = '[[sink]]\nname = "crm"\ntype = "http"\nurl = "{url}"\n'
 EVENT = b'{"id":"evt_1","event":"lead.captured","data":{}}'
@@ -44,9 +44,9 @@ async def test_a_failing_sink_exits_with_1_and_is_shown_with_cause_and_next_comm
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
-    async with FarEnd() as far_end:
-        far_end.reply = lambda _: Reply(401)
-        sinks = SINK.format(url=far_end.url())
+    async with StubServer() as destination:
+        destination.reply = lambda _: Reply(401)
+        sinks = SINK.format(url=destination.url())
         async with Relay(tmp_path, sinks=sinks, rest=ADMIN) as relay:
             await relay.start()
             await send(relay)
@@ -118,8 +118,10 @@ async def test_an_unreachable_relay_or_a_refused_token_exits_with_2(tmp_path: Pa
 
 
 async def test_a_response_without_a_verdict_exits_with_2() -> None:
-    async with FarEnd() as far_end:
-        far_end.reply = lambda _: Reply(200, b'{"version": "0.0.1"}', {"relay-version": "0.0.1"})
-        result = await run("--url", far_end.url(), "--token", "any")
+    async with StubServer() as destination:
+        destination.reply = lambda _: Reply(
+            200, b'{"version": "0.0.1"}', {"relay-version": "0.0.1"}
+        )
+        result = await run("--url", destination.url(), "--token", "any")
     assert result.exit_code == 2
     assert "has 0.0.1" in result.stderr

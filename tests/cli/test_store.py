@@ -25,7 +25,7 @@ from tests.app.reloading import body
 from tests.caller import post
 from tests.conftest import NOW_MS, ManualClock
 from tests.operator import ADMIN, TOKEN
-from tests.sinks.far_end import FarEnd
+from tests.stub_server import StubServer
 
 Check = Callable[..., Result]
 
@@ -252,15 +252,15 @@ def test_a_file_that_is_not_a_store_is_one_line(path: Path, check: Check, conten
 
 
 async def test_a_copy_that_does_not_arrive_whole_leaves_no_file(tmp_path: Path) -> None:
-    far_end = FarEnd()
+    destination = StubServer()
     head = b"HTTP/1.1 200 OK\r\nrelay-version: 0.2.0\r\ncontent-length: 1000\r\n\r\n"
-    far_end.reply = lambda _: head + b"the beginning"
+    destination.reply = lambda _: head + b"the beginning"
     copy = tmp_path / "copy.db"
-    async with far_end:
-        command = ["store", "backup", str(copy), "--url", far_end.url(""), "--token", TOKEN]
+    async with destination:
+        command = ["store", "backup", str(copy), "--url", destination.url(""), "--token", TOKEN]
         result = await asyncio.to_thread(CliRunner().invoke, main, command)
         copy.write_bytes(b"kept")
         again = await asyncio.to_thread(CliRunner().invoke, main, command)
     assert (result.exit_code, again.exit_code) == (1, 1)
     assert copy.read_bytes() == b"kept"
-    assert len(far_end.requests) == 1
+    assert len(destination.requests) == 1

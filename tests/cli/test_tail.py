@@ -14,7 +14,7 @@ import pytest
 from tests.guarantees.process import DEADLINE_S, Relay, until
 from tests.guarantees.traffic import lead, post
 from tests.operator import ADMIN
-from tests.sinks.far_end import FarEnd, Reply
+from tests.stub_server import Reply, StubServer
 
 pytestmark = pytest.mark.servers
 
@@ -56,18 +56,20 @@ async def tailing(relay: Relay, *options: str) -> AsyncIterator[Tail]:
 
 
 @contextlib.asynccontextmanager
-async def running(folder: Path, far_end: FarEnd, names: Iterable[str]) -> AsyncIterator[Relay]:
-    sinks = "".join(_SINK.format(name=name, url=far_end.url(f"/{name}")) for name in names)
+async def running(
+    folder: Path, destination: StubServer, names: Iterable[str]
+) -> AsyncIterator[Relay]:
+    sinks = "".join(_SINK.format(name=name, url=destination.url(f"/{name}")) for name in names)
     async with Relay(folder, sinks=sinks, rest=ADMIN) as relay:
         await relay.start()
         yield relay
 
 
 async def test_the_first_failed_attempt_is_shown_in_detail(tmp_path: Path) -> None:
-    async with FarEnd() as far_end, running(tmp_path, far_end, ["crm"]) as relay:
-        far_end.reply = lambda _: Reply(500)
+    async with StubServer() as destination, running(tmp_path, destination, ["crm"]) as relay:
+        destination.reply = lambda _: Reply(500)
         await post(relay.url, lead("a"))
-        await until(lambda: len(far_end.requests) > 0, what="a try")
+        await until(lambda: len(destination.requests) > 0, what="a try")
         async with tailing(relay, "--since", "1h") as tail:
             accepted, tried = await tail.take(2)
     assert (accepted["what"], accepted["id"], accepted["sinks"]) == ("accepted", "a", ["crm"])
@@ -85,7 +87,10 @@ async def test_the_first_failed_attempt_is_shown_in_detail(tmp_path: Path) -> No
 
 
 async def test_stored_and_live_activity_meet_without_gap_or_duplicate(tmp_path: Path) -> None:
-    async with FarEnd() as far_end, running(tmp_path, far_end, ["crm", "billing"]) as relay:
+    async with (
+        StubServer() as destination,
+        running(tmp_path, destination, ["crm", "billing"]) as relay,
+    ):
         ids = [f"e{number}" for number in range(150)]
 
         async def send() -> None:
@@ -94,7 +99,7 @@ async def test_stored_and_live_activity_meet_without_gap_or_duplicate(tmp_path: 
 
         async with asyncio.TaskGroup() as group:
             group.create_task(send())
-            await until(lambda: len(far_end.requests) > 40, what="some deliveries")
+            await until(lambda: len(destination.requests) > 40, what="some deliveries")
             async with tailing(relay, "--since", "1h") as tail:
                 lines = await tail.take(3 * len(ids))
     activities = [(line["what"], line.get("sink"), line["id"]) for line in lines]
@@ -105,9 +110,12 @@ async def test_stored_and_live_activity_meet_without_gap_or_duplicate(tmp_path: 
 
 
 async def test_only_matching_activity_is_shown(tmp_path: Path) -> None:
-    async with FarEnd() as far_end, running(tmp_path, far_end, ["crm", "billing"]) as relay:
+    async with (
+        StubServer() as destination,
+        running(tmp_path, destination, ["crm", "billing"]) as relay,
+    ):
         await post(relay.url, lead("a"))
-        await until(lambda: len(far_end.requests) == 2, what="both deliveries")
+        await until(lambda: len(destination.requests) == 2, what="both deliveries")
         async with tailing(relay, "--since", "1h", "--sink", "crm", "--event", "lead.*") as tail:
             first = await tail.until("delivered", "a")
             await post(relay.url, lead("b"))
@@ -121,7 +129,7 @@ async def test_only_matching_activity_is_shown(tmp_path: Path) -> None:
 
 
 async def test_an_unknown_sink_is_an_error(tmp_path: Path) -> None:
-    async with FarEnd() as far_end, running(tmp_path, far_end, ["crm"]) as relay:
+    async with StubServer() as destination, running(tmp_path, destination, ["crm"]) as relay:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "relay", "events", "tail", "--sink", "crmm"),
             *("--config", str(relay.config)),

@@ -16,7 +16,7 @@ from tests.brokers.authority import Authority
 from tests.guarantees.process import Relay
 from tests.operator import ADMIN, TOKEN
 from tests.ports import free_port
-from tests.sinks.far_end import FarEnd, Reply, Script
+from tests.stub_server import Reply, Script, StubServer
 
 LOCAL = {"serve", "check-config", "endpoint", "route", "render", "send", "probe", "store copy"}
 """Commands that need more of the config than the admin address, or no token, or no relay."""
@@ -124,22 +124,22 @@ _JSON = {"content-type": "application/json"}
     ids=["html", "json", "redirect", "login", "absent", "proxy", "no_http", "closed"],
 )
 async def test_another_server_is_reported_as_no_relay(script: Script) -> None:
-    async with FarEnd() as far_end:
-        far_end.reply = script
+    async with StubServer() as destination:
+        destination.reply = script
         for command in ("status", "sinks list", "events tail", "store backup copy.db", "reload"):
-            result = await run(*command.split(), "--url", far_end.url(), "--token", "a-token")
+            result = await run(*command.split(), "--url", destination.url(), "--token", "a-token")
             assert result.exit_code == (2 if command == "status" else 1)
             assert "admin listener" in result.stderr, command
             assert len(result.stderr.splitlines()) == 1
-            assert far_end.url().removeprefix("http://").rstrip("/") in result.stderr
+            assert destination.url().removeprefix("http://").rstrip("/") in result.stderr
 
 
 async def test_a_tls_port_is_reported_as_no_admin_listener(tmp_path: Path) -> None:
     issued = Authority(tmp_path / "ca").issue("relay")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(issued)
-    async with FarEnd(tls=context) as far_end:
-        url = far_end.url().replace("https:", "http:")
+    async with StubServer(tls=context) as destination:
+        url = destination.url().replace("https:", "http:")
         result = await run("sinks", "list", "--url", url, "--token", "a-token")
     assert result.exit_code == 1
     assert "a TLS port" in result.stderr
@@ -169,9 +169,9 @@ async def test_a_refused_connection_names_the_address() -> None:
 async def test_a_relay_of_another_version_is_reported_with_both_versions(
     reply: Reply, message: str
 ) -> None:
-    async with FarEnd() as far_end:
-        far_end.reply = lambda _: reply
-        result = await run("sinks", "list", "--url", far_end.url(), "--token", "a-token")
+    async with StubServer() as destination:
+        destination.reply = lambda _: reply
+        result = await run("sinks", "list", "--url", destination.url(), "--token", "a-token")
     assert result.exit_code == 1
     assert message in result.stderr
     assert f"this command has version {VERSION}, the relay at " in result.stderr

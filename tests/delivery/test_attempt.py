@@ -67,9 +67,9 @@ async def test_a_status_or_excerpt_of_a_wrong_type_is_dropped(lead: Event, statu
         return SinkResponse(status, odd)
 
     assert await attempt_one(act, lead) == (SinkResponse(), None)
-    error = Refused("the far end said no", status=status, answer="try later")
+    error = Refused("the destination said no", status=status, answer="try later")
     assert await attempt_one(raising(error), lead) == (SinkResponse(None, "try later"), error)
-    error = Refused("the far end said no", status=503, answer=odd)
+    error = Refused("the destination said no", status=503, answer=odd)
     assert await attempt_one(raising(error), lead) == (SinkResponse(503), error)
 
 
@@ -77,7 +77,7 @@ async def test_a_status_or_excerpt_of_a_wrong_type_is_dropped(lead: Event, statu
 async def test_a_sink_error_is_returned_with_its_response(
     lead: Event, lines: list[Any], kind: type[SinkError]
 ) -> None:
-    error = kind("the far end said no", status=503, answer="try later")
+    error = kind("the destination said no", status=503, answer="try later")
     assert await attempt_one(raising(error), lead) == (SinkResponse(503, "try later"), error)
     assert lines == []
 

@@ -17,7 +17,7 @@ from tests.app.reloading import sink
 from tests.caller import PATIENCE_S, post
 from tests.operator import ADMIN, Operator, operating
 from tests.service import Relay
-from tests.sinks.far_end import FarEnd, until
+from tests.stub_server import StubServer, until
 
 ORDERED = 'ordered = "video"'
 
@@ -38,7 +38,7 @@ class Scene:
 
     relay: Relay
     operator: Operator
-    far_end: FarEnd
+    destination: StubServer
     store: Path
 
     async def send(self, *event_ids: str) -> None:
@@ -53,7 +53,7 @@ class Scene:
             db.execute("UPDATE events SET body = ? WHERE id = ?", (new, event_id))
 
     def received(self) -> list[str]:
-        return [orjson.loads(request.body)["id"] for request in self.far_end.requests]
+        return [orjson.loads(request.body)["id"] for request in self.destination.requests]
 
     async def dead(self) -> list[tuple[str, str]]:
         letters = (await self.operator.get("/dead-letters"))["dead_letters"]
@@ -74,11 +74,11 @@ class Scene:
 
 @asynccontextmanager
 async def staged(folder: Path, more: str = "") -> AsyncIterator[Scene]:
-    async with FarEnd() as far_end:
-        settings = service.read(folder, tables=ADMIN + sink("crm", far_end.url(), more))
+    async with StubServer() as destination:
+        settings = service.read(folder, tables=ADMIN + sink("crm", destination.url(), more))
         async with service.serving(settings) as relay, operating(relay) as operator:
             await operator.post("/sinks/crm/pause")
-            yield Scene(relay, operator, far_end, folder / "relay.db")
+            yield Scene(relay, operator, destination, folder / "relay.db")
 
 
 @pytest.mark.parametrize("more", ["", ORDERED], ids=["plain", "ordered"])

@@ -23,7 +23,7 @@ from tests.delivery.dispatching import (
     rate,
     working,
 )
-from tests.sinks.far_end import until
+from tests.stub_server import until
 
 
 def delivery_of(event_id: str) -> Delivery:

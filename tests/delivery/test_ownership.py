@@ -12,7 +12,7 @@ from relay.core.sink_status import SinkStatus
 from relay.store.ownership import Cluster, Dispatching, Heed, Introduction
 from tests import service
 from tests.caller import post
-from tests.sinks.far_end import FarEnd, Reply, until
+from tests.stub_server import Reply, StubServer, until
 
 GRACE = Duration.parse("1s")
 ELSEWHERE = SinkStatus(name="all", type="http", state="parked", is_elsewhere=True)
@@ -69,8 +69,8 @@ def ownership(monkeypatch: pytest.MonkeyPatch) -> Scripted:
 
 
 @asynccontextmanager
-async def serving(folder: Path, far_end: FarEnd) -> AsyncIterator[service.Relay]:
-    async with service.serving(service.read(folder, far_end=far_end)) as relay:
+async def serving(folder: Path, destination: StubServer) -> AsyncIterator[service.Relay]:
+    async with service.serving(service.read(folder, destination=destination)) as relay:
         yield relay
 
 
@@ -83,44 +83,44 @@ async def accept(relay: service.Relay, event_id: str) -> None:
 async def test_a_sink_is_sent_to_only_while_this_relay_holds_it(
     tmp_path: Path, ownership: Scripted
 ) -> None:
-    async with FarEnd() as far_end, serving(tmp_path, far_end) as relay:
+    async with StubServer() as destination, serving(tmp_path, destination) as relay:
         supervisor = relay.service.supervisor
         assert ownership.configured == supervisor.names
         await accept(relay, "evt_before")
         assert supervisor.statuses()["all"] == ELSEWHERE
         assert supervisor.statuses()["leads"].state == "standby"
-        assert not far_end.requests
+        assert not destination.requests
         ownership.held = {"all"}
         await supervisor.begin("all")
-        await until(lambda: len(far_end.requests) == 1, what="the delivery")
+        await until(lambda: len(destination.requests) == 1, what="the delivery")
         assert supervisor.statuses()["all"].state == "active"
         await supervisor.end("all", grace=GRACE)
         ownership.held = set()
         await accept(relay, "evt_after")
         assert supervisor.statuses()["all"] == ELSEWHERE
-        assert len(far_end.requests) == 1
+        assert len(destination.requests) == 1
 
 
 async def test_an_end_cancels_what_outlasts_the_grace_and_a_new_begin_sends_it_again(
     tmp_path: Path, ownership: Scripted
 ) -> None:
     ownership.held = {"all"}
-    async with FarEnd() as far_end, serving(tmp_path, far_end) as relay:
+    async with StubServer() as destination, serving(tmp_path, destination) as relay:
         supervisor = relay.service.supervisor
-        far_end.reply = lambda _: None
+        destination.reply = lambda _: None
         await accept(relay, "evt_slow")
-        await until(lambda: len(far_end.requests) == 1, what="the send")
+        await until(lambda: len(destination.requests) == 1, what="the send")
         await supervisor.end("all", grace=Duration(0))
-        far_end.reply = lambda _: Reply()
+        destination.reply = lambda _: Reply()
         await supervisor.begin("all")
-        await until(lambda: len(far_end.requests) == 2, what="the second send")
+        await until(lambda: len(destination.requests) == 2, what="the second send")
 
 
 async def test_nothing_is_sent_once_the_ownership_is_no_longer_trusted(
     tmp_path: Path, ownership: Scripted
 ) -> None:
     ownership.held = {"all"}
-    async with FarEnd() as far_end, serving(tmp_path, far_end) as relay:
+    async with StubServer() as destination, serving(tmp_path, destination) as relay:
         ownership.trusted = False
         await accept(relay, "evt_untrusted")
         store = relay.service._store
@@ -128,7 +128,7 @@ async def test_nothing_is_sent_once_the_ownership_is_no_longer_trusted(
         await accept(relay, "evt_later")
         await until(lambda: store.is_leased("all", 2), what="the second lease")
         await relay.service.supervisor.end("all", grace=GRACE)
-        assert not far_end.requests
+        assert not destination.requests
 
 
 async def test_a_send_that_was_held_up_until_the_trust_ended_does_not_begin(
@@ -137,8 +137,8 @@ async def test_a_send_that_was_held_up_until_the_trust_ended_does_not_begin(
     """The process was stopped between the choice of the delivery and the send."""
     ownership.held = {"all"}
     ownership.trusted_times = 1
-    async with FarEnd() as far_end, serving(tmp_path, far_end) as relay:
+    async with StubServer() as destination, serving(tmp_path, destination) as relay:
         await accept(relay, "evt_late")
         await until(lambda: not ownership.trusted, what="the second question")
         await relay.service.supervisor.end("all", grace=GRACE)
-        assert not far_end.requests
+        assert not destination.requests

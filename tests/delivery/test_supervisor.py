@@ -19,7 +19,7 @@ from tests.brokers.mqtt_double import MqttDouble
 from tests.brokers.mqtt_packets import connack
 from tests.caller import post
 from tests.service import Relay, ShiftedClock
-from tests.sinks.far_end import FarEnd, until
+from tests.stub_server import StubServer, until
 
 QUICK = """
 [[sink]]
@@ -42,12 +42,12 @@ def anyio_backend() -> str:
     return "asyncio"  # in real time, because a whole relay works
 
 
-def serving(folder: Path, far_end: FarEnd) -> AbstractAsyncContextManager[Relay]:
-    return service.serving(service.read(folder, far_end=far_end))
+def serving(folder: Path, destination: StubServer) -> AbstractAsyncContextManager[Relay]:
+    return service.serving(service.read(folder, destination=destination))
 
 
 async def test_an_unknown_sink_raises_or_is_ignored(tmp_path: Path) -> None:
-    async with FarEnd() as far_end, serving(tmp_path, far_end) as relay:
+    async with StubServer() as destination, serving(tmp_path, destination) as relay:
         supervisor = relay.service.supervisor
         for work in (supervisor.pause, supervisor.resume, supervisor.check):
             with pytest.raises(KeyError):
@@ -58,8 +58,8 @@ async def test_an_unknown_sink_raises_or_is_ignored(tmp_path: Path) -> None:
         assert await supervisor.paused() == {}
 
 
-def _has_received(far_end: FarEnd, count: int) -> bool:
-    return len(far_end.requests) == count
+def _has_received(destination: StubServer, count: int) -> bool:
+    return len(destination.requests) == count
 
 
 async def test_an_accepted_request_is_delivered_without_a_fetch(
@@ -73,23 +73,23 @@ async def test_an_accepted_request_is_delivered_without_a_fetch(
         return await lease(store, sink, **rest)
 
     monkeypatch.setattr(SqliteStore, "lease", counted)
-    async with FarEnd() as far_end, serving(tmp_path, far_end) as relay:
+    async with StubServer() as destination, serving(tmp_path, destination) as relay:
         fetchers = [m.dispatcher._fetcher for m in relay.service.supervisor._everyone()]
         await until(lambda: all(each.due_s() > 0 for each in fetchers), what="the first fetches")
         await until(lambda: not any(each.fetching for each in fetchers), what="their ends")
         leases.clear()
         for number in range(1, 6):
             assert (await relay.ask(post(body(f"evt_{number}")))).status == 202
-            await until(partial(_has_received, far_end, 2 * number), what="both sends")
+            await until(partial(_has_received, destination, 2 * number), what="both sends")
         assert leases == []
 
 
 async def test_a_check_ends_at_the_sinks_timeout(tmp_path: Path) -> None:
-    async with FarEnd() as far_end:
-        tables = QUICK.format(url=far_end.url("/quick"))
+    async with StubServer() as destination:
+        tables = QUICK.format(url=destination.url("/quick"))
         async with service.serving(service.read(tmp_path, tables=tables)) as relay:
             await relay.service.supervisor.check("quick")
-            far_end.reply = lambda _: None
+            destination.reply = lambda _: None
             with pytest.raises(Temporary, match="no answer within 1 s"):
                 await relay.service.supervisor.check("quick")
 
@@ -114,26 +114,26 @@ async def test_a_check_of_a_sink_that_is_replaced_leaves_no_connection_open(
 
 
 async def test_no_check_begins_once_the_sinks_are_closed(tmp_path: Path) -> None:
-    async with FarEnd() as far_end, serving(tmp_path, far_end) as relay:
+    async with StubServer() as destination, serving(tmp_path, destination) as relay:
         supervisor = relay.service.supervisor
         await supervisor.close()
         with pytest.raises(Temporary, match="closed"):
             await supervisor.check("all")
-        assert far_end.accepted == 0
+        assert destination.accepted == 0
 
 
 async def test_a_check_that_is_cancelled_ends_as_such(tmp_path: Path) -> None:
-    async with FarEnd() as far_end, serving(tmp_path, far_end) as relay:
-        far_end.reply = lambda _: None
+    async with StubServer() as destination, serving(tmp_path, destination) as relay:
+        destination.reply = lambda _: None
         check = asyncio.create_task(relay.service.supervisor.check("all"))
-        await until(lambda: bool(far_end.requests), what="the request")
+        await until(lambda: bool(destination.requests), what="the request")
         check.cancel()
         await asyncio.wait({check})
         assert check.cancelled()
 
 
 async def test_a_paused_sink_is_paused_in_every_view(tmp_path: Path) -> None:
-    async with FarEnd() as far_end, serving(tmp_path, far_end) as relay:
+    async with StubServer() as destination, serving(tmp_path, destination) as relay:
         supervisor = relay.service.supervisor
         await supervisor.pause("leads")
         assert supervisor.statuses()["leads"].state == "paused"
@@ -146,12 +146,12 @@ async def test_a_paused_sink_is_paused_in_every_view(tmp_path: Path) -> None:
 
 
 async def test_the_start_logs_the_backlog_of_a_removed_sink(tmp_path: Path) -> None:
-    async with FarEnd() as far_end:
-        async with service.serving(service.read(tmp_path, far_end=far_end)) as relay:
+    async with StubServer() as destination:
+        async with service.serving(service.read(tmp_path, destination=destination)) as relay:
             await relay.service.supervisor.pause("leads")
             assert (await relay.ask(post(body("a")))).status == 202
-            await until(lambda: len(far_end.requests) == 1, what="the other sink's delivery")
-        tables = QUICK.format(url=far_end.url("/quick"))
+            await until(lambda: len(destination.requests) == 1, what="the other sink's delivery")
+        tables = QUICK.format(url=destination.url("/quick"))
         async with service.serving(service.read(tmp_path, tables=tables)) as relay:
             (line,) = relay.lines("sink.not_configured")
             assert (line["sink"], line["pending"]) == ("leads", 1)
@@ -167,8 +167,8 @@ async def test_one_sink_that_cannot_be_closed_leaves_none_open(tmp_path: Path) -
 
         return close
 
-    async with FarEnd() as far_end:
-        settings = service.read(tmp_path, far_end=far_end)
+    async with StubServer() as destination:
+        settings = service.read(tmp_path, destination=destination)
         opened = await Service.open(settings, clock=ShiftedClock())
         try:
             for member in opened.supervisor._everyone():
@@ -192,8 +192,8 @@ async def test_closing_that_was_cancelled_is_waited_for_again(
         await release.wait()
         closed.append(name)
 
-    async with FarEnd() as far_end:
-        settings = service.read(tmp_path, far_end=far_end)
+    async with StubServer() as destination:
+        settings = service.read(tmp_path, destination=destination)
         opened = await Service.open(settings, clock=ShiftedClock())
         try:
             for member in opened.supervisor._everyone():
@@ -223,8 +223,8 @@ async def test_one_hanging_or_failing_sink_does_not_delay_closing_the_others(
             raise OSError(name)
 
     monkeypatch.setattr("relay.delivery.supervisor.CLOSE_TIMEOUT_S", 0.1)
-    async with FarEnd() as far_end:
-        settings = service.read(tmp_path, far_end=far_end)
+    async with StubServer() as destination:
+        settings = service.read(tmp_path, destination=destination)
         opened = await Service.open(settings, clock=ShiftedClock())
         try:
             for member in opened.supervisor._everyone():

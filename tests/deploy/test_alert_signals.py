@@ -11,7 +11,7 @@ from tests.app.reloading import party, sink
 from tests.caller import PATIENCE_S
 from tests.postgres.server import PostgresServer
 from tests.service import Relay, read, serving
-from tests.sinks.far_end import FarEnd, Reply, until
+from tests.stub_server import Reply, StubServer, until
 
 BEAT_S = 0.01
 
@@ -85,8 +85,11 @@ async def test_a_relay_stops_committing_while_its_database_is_away(
 
 
 async def test_a_removed_sink_has_a_backlog_but_no_state(tmp_path: Path) -> None:
-    async with FarEnd() as far_end, party(tmp_path, sink("crm", far_end.url())) as there:
-        far_end.reply = lambda _: Reply(404)
+    async with (
+        StubServer() as destination,
+        party(tmp_path, sink("crm", destination.url())) as there,
+    ):
+        destination.reply = lambda _: Reply(404)
         await there.send("a", "b")
         await there.relay.until_counted("relay_sink_state", "crm", "parked")
         await there.reload()

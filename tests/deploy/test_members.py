@@ -17,8 +17,8 @@ from tests.deploy.prometheus import RULES, Prometheus, require_prometheus
 from tests.guarantees.process import until
 from tests.operator import operating
 from tests.service import Relay, serving
-from tests.sinks.far_end import FarEnd
 from tests.store.places import PostgresPlace
+from tests.stub_server import StubServer
 
 SCRAPES = """
 global: {{scrape_interval: 1s, evaluation_interval: 1s}}
@@ -97,8 +97,8 @@ async def test_relays_that_come_and_go_change_no_figure(
     targets, config = tmp_path / "targets.json", tmp_path / "prometheus.yml"
     config.write_text(SCRAPES.format(rules=RULES, targets=targets))
     targets.write_text("[]")
-    async with FarEnd() as far_end:
-        a, b, c = (settings(tmp_path / name, place, far_end) for name in "abc")
+    async with StubServer() as destination:
+        a, b, c = (settings(tmp_path / name, place, destination) for name in "abc")
         with Prometheus(data=tmp_path / "data", config=config) as prometheus:
             watch = Watch(prometheus, targets)
             async with serving(a) as first:

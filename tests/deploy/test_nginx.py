@@ -15,7 +15,7 @@ from tests.caller import PATH, Caller, head
 from tests.deploy.proxies import HOST, SHIPPED, STRANGER, Nginx, chunked, event, in_front, post
 from tests.deploy.test_proxy_files import directives
 from tests.service import Relay
-from tests.sinks.far_end import FarEnd, Reply, until
+from tests.stub_server import Reply, StubServer, until
 
 MAX_BODY = ServerSettings().max_body
 SENDERS_PATIENCE_S = 10
@@ -158,7 +158,7 @@ async def test_a_request_is_repeated_unchanged_once_after_the_relay_closes(
 ) -> None:
     body = event(1000)
     async with (
-        FarEnd() as relay,
+        StubServer() as relay,
         in_front(Nginx, tmp_path, relay_port=relay.port) as nginx,
     ):
         relay.reply = lambda _: b"" if len(relay.requests) == 1 else Reply(202, b"{}")
@@ -201,7 +201,7 @@ async def test_a_client_abort_does_not_abort_the_request_to_the_relay(tmp_path: 
 
 async def test_a_second_failure_is_answered_502(tmp_path: Path) -> None:
     async with (
-        FarEnd() as relay,
+        StubServer() as relay,
         in_front(Nginx, tmp_path, relay_port=relay.port) as nginx,
         await nginx.call() as caller,
     ):

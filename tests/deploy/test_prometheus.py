@@ -17,7 +17,7 @@ from relay.core.event import LEAD_CAPTURED, VIDEO_WATCHED
 from tests.deploy.prometheus import CONFIG, JOB, RULES, Prometheus, require_prometheus, rules
 from tests.guarantees.process import Relay, until
 from tests.guarantees.traffic import post
-from tests.sinks.far_end import FarEnd
+from tests.stub_server import StubServer
 
 SINK = '[[sink]]\nname = "crm"\ntype = "http"\nurl = "{url}"\n'
 
@@ -74,8 +74,8 @@ async def watched(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Wat
     require_prometheus()
     folder = tmp_path_factory.mktemp("watched")
     async with (
-        FarEnd() as far_end,
-        Relay(folder, sinks=SINK.format(url=far_end.url())) as relay,
+        StubServer() as destination,
+        Relay(folder, sinks=SINK.format(url=destination.url())) as relay,
     ):
         await relay.start()
         async with scraping(folder, f"127.0.0.1:{relay.admin_port}") as server:

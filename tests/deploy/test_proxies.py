@@ -24,7 +24,7 @@ from tests.deploy.proxies import (
 )
 from tests.ports import free_port
 from tests.service import Relay
-from tests.sinks.far_end import FarEnd, Reply, until
+from tests.stub_server import Reply, StubServer, until
 
 PROXIES: list[type[Proxy]] = [Nginx, Caddy, Traefik]
 
@@ -54,14 +54,14 @@ async def proxy(
 
 @pytest.mark.parametrize("way", ["at once", "in chunks"])
 async def test_a_body_of_900_kib_arrives_byte_for_byte(
-    proxy: Proxy, relay: Relay, far_end: FarEnd, way: str
+    proxy: Proxy, relay: Relay, destination: StubServer, way: str
 ) -> None:
     body = event(NEARLY_MAX)
     request = post(body) if way == "at once" else chunked(body, size=50_000)
     assert (await proxy.ask(request)).status == 202
-    await until(lambda: bool(far_end.requests), what="the delivery")
-    assert len(far_end.requests[0].body) == NEARLY_MAX
-    assert far_end.requests[0].body == body
+    await until(lambda: bool(destination.requests), what="the delivery")
+    assert len(destination.requests[0].body) == NEARLY_MAX
+    assert destination.requests[0].body == body
     assert relay.stored() == 1
 
 
@@ -87,7 +87,7 @@ async def test_the_relay_logs_the_callers_address_not_a_forged_one(
 async def test_forged_forwarded_addresses_are_replaced(tmp_path: Path, kind: type[Proxy]) -> None:
     forged = [("X-Forwarded-For", "203.0.113.7"), ("X-Forwarded-For", "203.0.113.8")]
     async with (
-        FarEnd() as relay,
+        StubServer() as relay,
         in_front(kind, tmp_path, relay_port=relay.port) as proxy,
     ):
         relay.reply = lambda _: Reply(202, b"{}")

@@ -15,7 +15,7 @@ from tests.deploy import activated
 from tests.deploy.activated import ActivatedRelay
 from tests.deploy.load import Load, under_load
 from tests.guarantees import ledger
-from tests.guarantees.far_ends import HANGING, FarEnd
+from tests.guarantees.destinations import HANGING, Destination
 from tests.guarantees.process import until
 from tests.guarantees.test_drain import _request
 from tests.guarantees.traffic import lead, post
@@ -36,8 +36,8 @@ timeout = "30s"
 @pytest.mark.parametrize("way", ["on_one_connection", "on_many_connections"])
 async def test_no_request_fails_over_restarts_under_load(tmp_path: Path, way: str) -> None:
     async with (
-        FarEnd("crm") as far_end,
-        activated.relay(tmp_path, sinks=SINK.format(url=far_end.url)) as relay,
+        Destination("crm") as destination,
+        activated.relay(tmp_path, sinks=SINK.format(url=destination.url)) as relay,
     ):
         load = Load(relay.url)
         async with under_load(load, way):
@@ -71,13 +71,13 @@ async def test_connections_wait_in_the_queue_while_no_relay_runs(tmp_path: Path)
 async def test_requests_are_accepted_while_a_drain_waits_for_sends(tmp_path: Path) -> None:
     """A hanging sink must not make the sender wait for the whole drain."""
     async with (
-        FarEnd("crm", HANGING) as far_end,
+        Destination("crm", HANGING) as destination,
         activated.relay(
-            tmp_path, sinks=SINK.format(url=far_end.url), server='drain_timeout = "3s"'
+            tmp_path, sinks=SINK.format(url=destination.url), server='drain_timeout = "3s"'
         ) as relay,
     ):
         await post(relay.url, lead("evt_hangs"))
-        await until(lambda: bool(far_end.open()), what="the send")
+        await until(lambda: bool(destination.open()), what="the send")
         relay.signal(signal.SIGTERM)
         await until(_is_stopping(relay), what="the drain")
         assert (await post(relay.url, lead("evt_late"))).status_code == 202

@@ -18,7 +18,7 @@ from tests.deploy.load import Load, under_load
 from tests.deploy.prometheus import rules
 from tests.deploy.service_manager import PROGRAM, ServiceManager, why_not
 from tests.deploy.units import SECRETS, Installed
-from tests.guarantees.far_ends import FarEnd
+from tests.guarantees.destinations import Destination
 from tests.guarantees.process import until
 from tests.guarantees.traffic import lead, post
 
@@ -90,19 +90,19 @@ async def systemd(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 @pytest.fixture
-async def far_end() -> AsyncIterator[FarEnd]:
-    async with FarEnd("crm") as far_end:
-        yield far_end
+async def destination() -> AsyncIterator[Destination]:
+    async with Destination("crm") as destination:
+        yield destination
 
 
 @pytest.fixture
-async def host(tmp_path: Path, far_end: FarEnd) -> AsyncIterator[Installed]:
+async def host(tmp_path: Path, destination: Destination) -> AsyncIterator[Installed]:
     """An installed relay with a sink of each type; nothing is started."""
-    async with units.installed(tmp_path, crm_url=far_end.url, sinks=_KINDS) as host:
+    async with units.installed(tmp_path, crm_url=destination.url, sinks=_KINDS) as host:
         yield host
 
 
-async def test_it_runs_with_all_restrictions(host: Installed, far_end: FarEnd) -> None:
+async def test_it_runs_with_all_restrictions(host: Installed, destination: Destination) -> None:
     host.run("systemctl", "start", "relay.service")
     shown = host.shows("relay.service", "ActiveState", "MainPID", "StatusText")
     assert shown["ActiveState"] == "active"
@@ -116,7 +116,7 @@ async def test_it_runs_with_all_restrictions(host: Installed, far_end: FarEnd) -
     assert [line.split()[0] for line in listed] == ["-r--------"] * len(SECRETS)
     assert host.run("stat", "--format=%a", "/var/lib/relay/").stdout == "700\n"
     assert (await post(host.url, lead("evt_1"))).status_code == 202
-    await until(lambda: bool(far_end.taken), what="the delivery")
+    await until(lambda: bool(destination.taken), what="the delivery")
     # The clients of all sink types work under the restrictions, up to connecting.
     await until(lambda: _reasons(host).keys() == set(_FAR_KINDS), what="a try of each kind")
     unlike = {kind: why for kind, why in _reasons(host).items() if not _NOBODY.search(why)}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from relay.store.sqlite.driver import sqlite3
-from tests.guarantees.far_ends import Key
+from tests.guarantees.destinations import Key
 
 Place = tuple[str, Key]
 """A delivery: the sink's name and the event's identity."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import orjson
 
 from relay.core import signature
-from tests.guarantees.far_ends import Key
+from tests.guarantees.destinations import Key
 from tests.guarantees.process import SECRET
 
 CONNECTIONS = 25

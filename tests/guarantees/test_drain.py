@@ -17,7 +17,7 @@ from relay.store.rows import digest
 from relay.store.sqlite.driver import sqlite3
 from tests.guarantees import ledger
 from tests.guarantees.conftest import Say
-from tests.guarantees.far_ends import FAILING, HANGING, WELL, FarEnd, Mood
+from tests.guarantees.destinations import FAILING, HANGING, WELL, Destination, Mood
 from tests.guarantees.process import SECRET, Relay, until
 from tests.guarantees.traffic import lead, post
 
@@ -34,10 +34,13 @@ timeout = "30s"
 
 @asynccontextmanager
 async def _running(
-    folder: Path, far_end: FarEnd, *, drain_timeout: str = "10s"
+    folder: Path, destination: Destination, *, drain_timeout: str = "10s"
 ) -> AsyncIterator[Relay]:
     server = f'drain_timeout = "{drain_timeout}"'
-    async with far_end, Relay(folder, sinks=SINK.format(url=far_end.url), server=server) as relay:
+    async with (
+        destination,
+        Relay(folder, sinks=SINK.format(url=destination.url), server=server) as relay,
+    ):
         await relay.start()
         yield relay
 
@@ -64,7 +67,7 @@ async def _is_closed(relay: Relay) -> bool:
 async def test_a_request_in_flight_gets_its_answer_while_the_public_side_is_closed(
     tmp_path: Path, number: signal.Signals
 ) -> None:
-    async with _running(tmp_path, FarEnd("crm")) as relay:
+    async with _running(tmp_path, Destination("crm")) as relay:
         request = _request(lead("evt_in_flight"))
         reader, writer = await asyncio.open_connection("127.0.0.1", relay.port)
         writer.write(request[:-10])
@@ -82,32 +85,32 @@ async def test_a_request_in_flight_gets_its_answer_while_the_public_side_is_clos
 
 
 async def test_a_running_send_gets_its_grace_and_is_settled(tmp_path: Path) -> None:
-    far_end = FarEnd("crm", Mood(delay_s=1.0))
-    async with _running(tmp_path, far_end) as relay:
+    destination = Destination("crm", Mood(delay_s=1.0))
+    async with _running(tmp_path, destination) as relay:
         await post(relay.url, lead("evt_running"))
-        await until(lambda: bool(far_end.open()), what="the send")
+        await until(lambda: bool(destination.open()), what="the send")
         assert await relay.stop() == 0
         assert ledger.read(relay.store).places("delivered") == {("crm", ("main", "evt_running"))}
         await relay.start()
         assert await relay.stop() == 0
-        assert far_end.taken.total() == len(far_end.arrivals) == 1
+        assert destination.taken.total() == len(destination.arrivals) == 1
 
 
 async def test_a_send_that_outlasts_the_grace_comes_due_again(tmp_path: Path) -> None:
-    far_end = FarEnd("crm", HANGING)
-    async with _running(tmp_path, far_end, drain_timeout="500ms") as relay:
+    destination = Destination("crm", HANGING)
+    async with _running(tmp_path, destination, drain_timeout="500ms") as relay:
         await post(relay.url, lead("evt_long"))
-        await until(lambda: bool(far_end.open()), what="the send")
+        await until(lambda: bool(destination.open()), what="the send")
         relay.signal(signal.SIGTERM)
         # The sink's own timeout is 30 s; only the grace can have ended it.
         assert await relay.exit(deadline_s=10) == 0
-        far_end.mood = WELL
+        destination.mood = WELL
         await relay.start()
-        await until(lambda: bool(far_end.taken), what="the delivery after the restart")
+        await until(lambda: bool(destination.taken), what="the delivery after the restart")
 
 
 async def test_a_clean_stop_needs_no_check_at_the_next_start(tmp_path: Path) -> None:
-    async with _running(tmp_path, FarEnd("crm")) as relay:
+    async with _running(tmp_path, Destination("crm")) as relay:
         await post(relay.url, lead("evt_1"))
         assert await relay.stop() == 0
         await relay.start()
@@ -119,7 +122,7 @@ async def test_a_clean_stop_needs_no_check_at_the_next_start(tmp_path: Path) -> 
 
 
 async def test_a_second_relay_on_the_store_is_refused(tmp_path: Path) -> None:
-    async with _running(tmp_path, FarEnd("crm")) as relay:
+    async with _running(tmp_path, Destination("crm")) as relay:
         (tmp_path / "second").mkdir()
         second = Relay(tmp_path / "second", sinks="", data=relay.store.parent)
         await second.spawn()
@@ -138,7 +141,7 @@ async def test_a_bad_config_is_refused_with_every_fault(tmp_path: Path) -> None:
 
 
 async def test_a_store_of_a_newer_relay_is_left_alone(tmp_path: Path) -> None:
-    async with _running(tmp_path, FarEnd("crm")) as relay:
+    async with _running(tmp_path, Destination("crm")) as relay:
         assert await relay.stop() == 0
         with closing(sqlite3.connect(relay.store)) as db, db:
             db.execute("INSERT INTO migrations VALUES (9999, '9999_later.sql', '', 0)")
@@ -151,7 +154,7 @@ async def test_a_store_of_a_newer_relay_is_left_alone(tmp_path: Path) -> None:
 
 
 async def test_an_address_in_use_is_named(tmp_path: Path) -> None:
-    async with _running(tmp_path, FarEnd("crm")) as relay:
+    async with _running(tmp_path, Destination("crm")) as relay:
         (tmp_path / "second").mkdir()
         second = Relay(tmp_path / "second", sinks="")
         second.config.write_text(
@@ -164,17 +167,17 @@ async def test_an_address_in_use_is_named(tmp_path: Path) -> None:
 
 
 async def test_a_large_backlog_is_no_hindrance_to_the_start(tmp_path: Path, say: Say) -> None:
-    far_end = FarEnd("crm", FAILING)
-    async with _running(tmp_path, far_end) as relay:
+    destination = Destination("crm", FAILING)
+    async with _running(tmp_path, destination) as relay:
         assert await relay.stop() == 0
         _store_many(relay.store)
         started_s = time.monotonic()
         await relay.start()
         seconds = time.monotonic() - started_s
         assert await relay.metric("relay_pending_deliveries", sink="crm") == STORED
-        await until(lambda: bool(far_end.arrivals), what="the first of the backlog")
+        await until(lambda: bool(destination.arrivals), what="the first of the backlog")
         oldest = {("main", f"old_{number}") for number in range(32)}
-        assert far_end.arrivals[0].key in oldest
+        assert destination.arrivals[0].key in oldest
         assert (await post(relay.url, lead("evt_new"))).status_code == httpx.codes.ACCEPTED
         assert await relay.stop() == 0
     say(f"ready after {seconds:.2f} s with {STORED} pending deliveries")

@@ -13,7 +13,7 @@ import pytest
 from relay.core.event import LEAD_CAPTURED
 from tests.cli.sender import Developer, developing, receiving
 from tests.guarantees.process import Relay
-from tests.sinks.far_end import FarEnd, Request, until
+from tests.stub_server import Request, StubServer, until
 
 pytestmark = pytest.mark.servers
 
@@ -34,7 +34,7 @@ enrich = true
 
 
 @contextlib.asynccontextmanager
-async def watching(folder: Path, crm: FarEnd) -> AsyncIterator[tuple[Developer, Relay, str]]:
+async def watching(folder: Path, crm: StubServer) -> AsyncIterator[tuple[Developer, Relay, str]]:
     """Run a sandbox, a relay and a CRM; Ada has watched 60 % of a video, whose id comes last."""
     async with developing(folder, speed=SPEED) as developer:
         video = await developer.served.add("Product tour")
@@ -59,7 +59,7 @@ async def seen(developer: Developer, percent: float) -> None:
         await asyncio.sleep(0.1)  # a key has 600 requests a minute
 
 
-async def lead(developer: Developer, video: str, crm: FarEnd, *, count: int = 1) -> Request:
+async def lead(developer: Developer, video: str, crm: StubServer, *, count: int = 1) -> Request:
     """Let Ada fill in a form, and wait for the lead at the CRM."""
     await developer.served.control("viewers/lead", {"video": video, **ADA})
     await until(lambda: len(crm.requests) == count, what="the lead")
@@ -68,10 +68,10 @@ async def lead(developer: Developer, video: str, crm: FarEnd, *, count: int = 1)
 
 
 async def test_a_lead_arrives_with_what_the_person_has_watched(
-    tmp_path: Path, far_end: FarEnd
+    tmp_path: Path, destination: StubServer
 ) -> None:
-    async with watching(tmp_path, far_end) as (developer, relay, video):
-        request = await lead(developer, video, far_end)
+    async with watching(tmp_path, destination) as (developer, relay, video):
+        request = await lead(developer, video, destination)
         assert await relay.metric("relay_enrichments_total", result="answered") == 1
     told = json.loads(request.header["relay-watched"])
     (watched,) = told["watched"]
@@ -99,12 +99,12 @@ async def test_a_lead_arrives_with_what_the_person_has_watched(
     ids=["slow", "down", "limited", "limited without a time", "wrong", "odd", "empty"],
 )
 async def test_a_lead_arrives_in_time_whatever_the_api_does(
-    tmp_path: Path, far_end: FarEnd, control: str, change: dict[str, Any], result: str
+    tmp_path: Path, destination: StubServer, control: str, change: dict[str, Any], result: str
 ) -> None:
-    async with watching(tmp_path, far_end) as (developer, relay, video):
+    async with watching(tmp_path, destination) as (developer, relay, video):
         await developer.served.control(control, change)
         started_s = time.monotonic()
-        request = await lead(developer, video, far_end)
+        request = await lead(developer, video, destination)
         assert time.monotonic() - started_s < LIMIT_S + SLACK_S
         counts = {
             name: await relay.metric("relay_enrichments_total", result=name)

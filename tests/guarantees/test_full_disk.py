@@ -13,7 +13,7 @@ import httpx
 from relay.core.event import LEAD_CAPTURED
 from tests.guarantees import ledger
 from tests.guarantees.conftest import Say
-from tests.guarantees.far_ends import FAILING, WELL, FarEnd, Key
+from tests.guarantees.destinations import FAILING, WELL, Destination, Key
 from tests.guarantees.process import Relay, until
 from tests.guarantees.small_disk import SmallDisk
 from tests.guarantees.traffic import Traffic, lead, post
@@ -43,8 +43,8 @@ class Scene:
     disk: SmallDisk
     relay: Relay
     traffic: Traffic
-    steady: FarEnd
-    late: FarEnd
+    steady: Destination
+    late: Destination
 
     def accepted(self) -> set[Key]:
         return set(self.traffic.acknowledged)
@@ -56,7 +56,7 @@ async def _scene(folder: Path, random: Random, *, size: int, min_free: str) -> A
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
         disk = await enter(SmallDisk(folder / "disk", size=size))
-        steady, late = await enter(FarEnd("steady")), await enter(FarEnd("late", FAILING))
+        steady, late = await enter(Destination("steady")), await enter(Destination("late", FAILING))
         relay = await enter(
             Relay(
                 folder,
@@ -204,5 +204,5 @@ async def _prove_all_arrived(scene: Scene) -> None:
     assert end.places("delivered") == {
         (sink, key) for sink in ("steady", "late") for key in end.events
     }
-    for far_end in (scene.steady, scene.late):
-        assert set(far_end.taken) == end.events
+    for destination in (scene.steady, scene.late):
+        assert set(destination.taken) == end.events

@@ -10,7 +10,7 @@ from statistics import median, quantiles
 
 from relay.core.event import VIDEO_WATCHED
 from tests.guarantees.conftest import Say
-from tests.guarantees.far_ends import FAILING, HANGING, FarEnd
+from tests.guarantees.destinations import FAILING, HANGING, Destination
 from tests.guarantees.process import Relay, until
 from tests.guarantees.traffic import Traffic
 
@@ -55,7 +55,7 @@ class Party:
 
     relay: Relay
     traffic: Traffic
-    healthy: FarEnd
+    healthy: Destination
     acknowledged_s: list[float] = field(default_factory=list)
     delivered_s: list[float] = field(default_factory=list)
 
@@ -85,14 +85,14 @@ async def test_bad_sinks_slow_down_neither_the_acknowledgement_nor_a_healthy_sin
 ) -> None:
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
-        hanging = await enter(FarEnd("hanging", HANGING))
-        refusing = await enter(FarEnd("refusing", FAILING))
-        crawling = await enter(FarEnd("crawling"))
+        hanging = await enter(Destination("hanging", HANGING))
+        refusing = await enter(Destination("refusing", FAILING))
+        crawling = await enter(Destination("crawling"))
         bad = BAD.format(hanging=hanging.url, refusing=refusing.url, crawling=crawling.url)
         parties = []
         for name, sinks in (("alone", ""), ("beside", bad)):
             (tmp_path / name).mkdir()
-            healthy = await enter(FarEnd("healthy"))
+            healthy = await enter(Destination("healthy"))
             relay = await enter(
                 Relay(tmp_path / name, sinks=HEALTHY.format(url=healthy.url) + sinks)
             )
@@ -118,7 +118,7 @@ async def test_bad_sinks_slow_down_neither_the_acknowledgement_nor_a_healthy_sin
 
 
 async def _let_the_bad_sinks_fall_behind(
-    beside: Party, hanging: FarEnd, refusing: FarEnd, crawling: FarEnd
+    beside: Party, hanging: Destination, refusing: Destination, crawling: Destination
 ) -> None:
     for _ in range(10):
         await beside.play()

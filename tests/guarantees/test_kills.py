@@ -11,7 +11,7 @@ from random import Random
 from relay.core.event import KINDS, LEAD_CAPTURED, WEBHOOK_TEST
 from tests.guarantees import ledger
 from tests.guarantees.conftest import Say
-from tests.guarantees.far_ends import FAILING, HANGING, WELL, FarEnd, Key, Mood
+from tests.guarantees.destinations import FAILING, HANGING, WELL, Destination, Key, Mood
 from tests.guarantees.ledger import Ledger, Place
 from tests.guarantees.process import Relay, until
 from tests.guarantees.traffic import Posted, Traffic
@@ -57,74 +57,85 @@ async def test_kill_9_loses_nothing_and_repeats_only_what_was_in_flight(
     tmp_path: Path, random: Random, say: Say
 ) -> None:
     async with AsyncExitStack() as stack:
-        far_ends = [await stack.enter_async_context(FarEnd(name, SHORT)) for name in TAKES]
-        relay = await stack.enter_async_context(Relay(tmp_path, sinks=_sinks(far_ends)))
+        destinations = [await stack.enter_async_context(Destination(name, SHORT)) for name in TAKES]
+        relay = await stack.enter_async_context(Relay(tmp_path, sinks=_sinks(destinations)))
         traffic = await stack.enter_async_context(
             Traffic(relay.url, time_scale=TIME_SCALE, random=random)
         )
         books = Books()
-        await _live_through_kills(relay, far_ends, traffic, books=books, random=random)
-        for far_end in far_ends:
-            far_end.mood = WELL
+        await _live_through_kills(relay, destinations, traffic, books=books, random=random)
+        for destination in destinations:
+            destination.mood = WELL
         await until(lambda: not ledger.pending(relay.store), what="the end of the backlog")
         assert await relay.stop() == 0, relay.output()
     end = ledger.read(relay.store)
-    taken = {far_end.name: far_end.taken for far_end in far_ends}
+    taken = {destination.name: destination.taken for destination in destinations}
     _prove_nothing_is_lost(end, traffic, taken)
-    _prove_nothing_is_invented(far_ends, traffic.posted)
+    _prove_nothing_is_invented(destinations, traffic.posted)
     _prove_duplicates_were_in_flight(end, taken, books)
     say(_summary(traffic, end, taken, books))
 
 
 async def _live_through_kills(
-    relay: Relay, far_ends: Sequence[FarEnd], traffic: Traffic, *, books: Books, random: Random
+    relay: Relay,
+    destinations: Sequence[Destination],
+    traffic: Traffic,
+    *,
+    books: Books,
+    random: Random,
 ) -> None:
     stop = asyncio.Event()
     async with asyncio.TaskGroup() as tasks:
         for _ in range(CONNECTIONS):
             tasks.create_task(traffic.flow(stop, pause_s=0.05))
-        turning = tasks.create_task(_turn(far_ends))
+        turning = tasks.create_task(_turn(destinations))
         while books.kills < KILLS:
-            begun = {far_end.name: len(far_end.arrivals) for far_end in far_ends}
+            begun = {destination.name: len(destination.arrivals) for destination in destinations}
             await relay.spawn()
             if random.random() < 0.8:
                 await until(relay.is_ready, what="/readyz after a kill")
             await asyncio.sleep(random.uniform(0, 1.6))
-            await _kill(relay, far_ends, begun=begun, books=books)
+            await _kill(relay, destinations, begun=begun, books=books)
         await relay.start()
         stop.set()
         turning.cancel()
 
 
-async def _turn(far_ends: Sequence[FarEnd]) -> None:
-    """Let three far ends fail, hang and recover in turn, and the impatient sink's fail at times."""
-    flaky = [far_end for far_end in far_ends if far_end.name.startswith("flaky")]
-    impatient = next(far_end for far_end in far_ends if far_end.name == "impatient")
+async def _turn(destinations: Sequence[Destination]) -> None:
+    """Let three destinations fail, hang and recover in turn; the impatient one fails at times."""
+    flaky = [destination for destination in destinations if destination.name.startswith("flaky")]
+    impatient = next(destination for destination in destinations if destination.name == "impatient")
     for turn in range(1_000_000):
-        for number, far_end in enumerate(flaky):
-            far_end.mood = _TURNS[(turn + number) % len(_TURNS)]
+        for number, destination in enumerate(flaky):
+            destination.mood = _TURNS[(turn + number) % len(_TURNS)]
         impatient.mood = (SHORT, FAILING)[turn % 2]
         await asyncio.sleep(1.7)
 
 
 async def _kill(
-    relay: Relay, far_ends: Sequence[FarEnd], *, begun: dict[str, int], books: Books
+    relay: Relay, destinations: Sequence[Destination], *, begun: dict[str, int], books: Books
 ) -> None:
     """Kill the relay, and write down which deliveries were in flight at that moment.
 
-    They are those that had reached a far end and were not answered yet, those that it still found
-    in its socket afterwards, and those that it had answered 2xx without the store knowing of it.
+    They are those that had reached a destination and were not answered yet, those that it still
+    found in its socket afterwards, and those that it had answered 2xx without the store knowing.
     """
-    open_ = {(far.name, each.key) for far in far_ends for each in far.open()}
-    before = {far_end.name: len(far_end.arrivals) for far_end in far_ends}
+    open_ = {(peer.name, each.key) for peer in destinations for each in peer.open()}
+    before = {destination.name: len(destination.arrivals) for destination in destinations}
     await relay.kill()
-    await until(lambda: not any(far.connections for far in far_ends), what="hung-up connections")
+    await until(
+        lambda: not any(peer.connections for peer in destinations), what="hung-up connections"
+    )
     books.kills += 1
-    late = {(far.name, each.key) for far in far_ends for each in far.arrivals[before[far.name] :]}
+    late = {
+        (peer.name, each.key)
+        for peer in destinations
+        for each in peer.arrivals[before[peer.name] :]
+    }
     answered = {
-        (far.name, each.key)
-        for far in far_ends
-        for each in far.arrivals[begun[far.name] :]
+        (peer.name, each.key)
+        for peer in destinations
+        for each in peer.arrivals[begun[peer.name] :]
         if each.status == WELL.status
     }
     unsettled = ledger.read(relay.store).places("pending") if answered else set()
@@ -146,12 +157,14 @@ def _prove_nothing_is_lost(end: Ledger, traffic: Traffic, taken: dict[str, Count
     assert {sink for sink, _ in dead} == {"impatient"}
 
 
-def _prove_nothing_is_invented(far_ends: Sequence[FarEnd], posted: dict[Key, Posted]) -> None:
-    for far_end in far_ends:
-        for arrival in far_end.arrivals:
+def _prove_nothing_is_invented(
+    destinations: Sequence[Destination], posted: dict[Key, Posted]
+) -> None:
+    for destination in destinations:
+        for arrival in destination.arrivals:
             assert arrival.key in posted
             assert arrival.body == posted[arrival.key].body
-            assert arrival.kind in TAKES[far_end.name]
+            assert arrival.kind in TAKES[destination.name]
 
 
 def _prove_duplicates_were_in_flight(
@@ -178,10 +191,10 @@ def _summary(traffic: Traffic, end: Ledger, taken: dict[str, Counter[Key]], book
     )
 
 
-def _sinks(far_ends: Sequence[FarEnd]) -> str:
+def _sinks(destinations: Sequence[Destination]) -> str:
     return "\n".join(
-        f'[[sink]]\nname = "{far_end.name}"\ntype = "http"\nurl = "{far_end.url}"\n'
+        f'[[sink]]\nname = "{destination.name}"\ntype = "http"\nurl = "{destination.url}"\n'
         f'concurrency = {CONCURRENCY}\ntimeout = "1500ms"\n'
-        f"{_SETTINGS.get(far_end.name, _FLAKY)}\n"
-        for far_end in far_ends
+        f"{_SETTINGS.get(destination.name, _FLAKY)}\n"
+        for destination in destinations
     )

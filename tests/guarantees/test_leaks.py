@@ -16,7 +16,7 @@ import pytest
 from relay.core import signature
 from tests.guarantees.process import Relay, http_client, until
 from tests.ports import free_port
-from tests.sinks.far_end import FarEnd, Reply, Request
+from tests.stub_server import Reply, Request, StubServer
 
 MARK = "l3ak"
 """Stands in every secret, hook, address, name and body below, and in nothing that may be shown."""
@@ -208,7 +208,9 @@ async def _scene(folder: Path, heard: Heard, *, form: str) -> AsyncIterator[Rela
     (folder / "bugs").mkdir()
     (folder / "bugs" / "sitecustomize.py").write_text(BUGS)
     async with AsyncExitStack() as stack:
-        echo, odd, hanging, slack = [await stack.enter_async_context(FarEnd()) for _ in range(4)]
+        echo, odd, hanging, slack = [
+            await stack.enter_async_context(StubServer()) for _ in range(4)
+        ]
         echo.reply = lambda request: _echo(request, heard)
         hanging.reply = lambda _: None
         replies = iter(range(1 << 30))
@@ -238,7 +240,7 @@ async def _scene(folder: Path, heard: Heard, *, form: str) -> AsyncIterator[Rela
 
 @asynccontextmanager
 async def _no_tls() -> AsyncIterator[int]:
-    """The port of a far end that answers a TLS handshake with words."""
+    """The port of a destination that answers a TLS handshake with words."""
 
     async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"l3ak\r\n")
@@ -250,7 +252,7 @@ async def _no_tls() -> AsyncIterator[int]:
 
 
 def _echo(request: Request, heard: Heard) -> Reply:
-    """A far end that tells all it was told: the URL, the headers and the body."""
+    """A destination that tells all it was told: the URL, the headers and the body."""
     heard.signatures.update(request.header.get("webhook-signature", "").split())
     said = f"{request.target} {request.headers!r} ".encode() + request.body
     return Reply(500, body=said, headers={"x-echo": request.target})

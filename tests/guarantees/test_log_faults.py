@@ -18,7 +18,7 @@ from relay.store.sqlite.settings import SqliteSettings
 from relay.store.sqlite.store import open_store
 from tests.guarantees import ledger
 from tests.guarantees.conftest import Say
-from tests.guarantees.far_ends import FarEnd
+from tests.guarantees.destinations import Destination
 from tests.guarantees.process import Relay, until
 from tests.guarantees.traffic import Traffic
 
@@ -106,8 +106,8 @@ async def test_nothing_is_acknowledged_once_the_log_was_spoiled_under_load(
     tmp_path: Path, random: Random, say: Say, spoil: Callable[[Path], None], *, is_killed: bool
 ) -> None:
     async with (
-        FarEnd("crm") as far_end,
-        Relay(tmp_path, sinks=SINK.format(url=far_end.url)) as relay,
+        Destination("crm") as destination,
+        Relay(tmp_path, sinks=SINK.format(url=destination.url)) as relay,
         Traffic(relay.url, time_scale=0.02, random=random) as traffic,
     ):
         await _create(relay.store)

@@ -1,4 +1,4 @@
-"""An ordered sink keeps each key's order through `kill -9` and a far end in any mood."""
+"""An ordered sink keeps each key's order through `kill -9` and a destination in any mood."""
 
 import asyncio
 from collections import defaultdict
@@ -12,7 +12,7 @@ import orjson
 
 from tests.guarantees import ledger
 from tests.guarantees.conftest import Say
-from tests.guarantees.far_ends import FAILING, Arrival, FarEnd, Mood
+from tests.guarantees.destinations import FAILING, Arrival, Destination, Mood
 from tests.guarantees.process import Relay, http_client, until
 from tests.guarantees.traffic import post
 
@@ -25,7 +25,7 @@ SLOWEST_S = 0.06
 FAILS = 0.15
 
 
-class Moody(FarEnd):
+class Moody(Destination):
     """Takes any time to answer, fails now and then, and never takes a certain event."""
 
     def __init__(self, name: str, *, random: Random, never: str) -> None:
@@ -84,9 +84,9 @@ class Sender:
                 return
 
 
-def _sink(far_end: FarEnd) -> str:
+def _sink(destination: Destination) -> str:
     return (
-        f'[[sink]]\nname = "{far_end.name}"\ntype = "http"\nurl = "{far_end.url}"\n'
+        f'[[sink]]\nname = "{destination.name}"\ntype = "http"\nurl = "{destination.url}"\n'
         f'ordered = "video"\nconcurrency = {CONCURRENCY}\n'
         'retry = { first = "50ms", max = "200ms" }\n'
     )
@@ -97,27 +97,27 @@ async def test_each_video_stays_in_order_through_kills_and_a_poisoned_one_holds_
 ) -> None:
     first = f"{POISONED}.0000"
     async with (
-        Moody("crm", random=random, never=first) as far_end,
-        Relay(tmp_path, sinks=_sink(far_end)) as relay,
+        Moody("crm", random=random, never=first) as destination,
+        Relay(tmp_path, sinks=_sink(destination)) as relay,
     ):
         sender = Sender(relay.url, random)
         await _live_through_kills(relay, sender, random)
         held = len(sender.acknowledged[POISONED])
         await until(lambda: ledger.pending(relay.store) == held, what="all but the poisoned video")
-        assert far_end.came(POISONED) == [first]
-        _prove_order(far_end, sender, VIDEOS)
-        far_end.never = None
+        assert destination.came(POISONED) == [first]
+        _prove_order(destination, sender, VIDEOS)
+        destination.never = None
         await until(lambda: not ledger.pending(relay.store), what="the end of the backlog")
         assert await relay.stop() == 0, relay.output()
-    _prove_order(far_end, sender, [*VIDEOS, POISONED])
-    assert far_end.at_once == []
-    assert far_end.most_at_once > CONCURRENCY / 2
+    _prove_order(destination, sender, [*VIDEOS, POISONED])
+    assert destination.at_once == []
+    assert destination.most_at_once > CONCURRENCY / 2
     end = ledger.read(relay.store)
     assert (end.places("pending"), end.places("dead"), end.integrity) == (set(), set(), "ok")
     count = sum(map(len, sender.acknowledged.values()))
     say(
         f"{KILLS} kills: {count} events of {len(VIDEOS) + 1} videos in order, "
-        f"{len(far_end.arrivals)} requests, up to {far_end.most_at_once} at once, "
+        f"{len(destination.arrivals)} requests, up to {destination.most_at_once} at once, "
         f"{held} held up behind one that failed for ever"
     )
 
@@ -135,6 +135,6 @@ async def _live_through_kills(relay: Relay, sender: Sender, random: Random) -> N
         stop.set()
 
 
-def _prove_order(far_end: Moody, sender: Sender, videos: Sequence[str]) -> None:
-    came = {video: far_end.came(video) for video in videos}
+def _prove_order(destination: Moody, sender: Sender, videos: Sequence[str]) -> None:
+    came = {video: destination.came(video) for video in videos}
     assert came == {video: sender.acknowledged[video] for video in videos}

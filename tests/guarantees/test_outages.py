@@ -21,7 +21,7 @@ from tests.cli.sender import Developer
 from tests.guarantees.process import Relay, until
 from tests.operator import ADMIN
 from tests.sandbox.service import Served, serving
-from tests.sinks.far_end import FarEnd
+from tests.stub_server import StubServer
 
 pytestmark = pytest.mark.servers
 
@@ -39,7 +39,7 @@ SINK = '[[sink]]\nname = "crm"\ntype = "http"\nurl = "{url}"\nreconstructed = tr
 Fact = tuple[str, ...]
 
 
-def told(crm: FarEnd) -> Counter[Fact]:
+def told(crm: StubServer) -> Counter[Fact]:
     """What the sink was told of viewers, by how many events."""
     bodies = {(body := orjson.loads(each.body))["id"]: body for each in crm.requests if each.body}
     facts: Counter[Fact] = Counter()
@@ -93,7 +93,7 @@ async def test_what_a_killed_relay_missed_is_given_back(tmp_path: Path) -> None:
     scaled = tmp_path / "scaled"
     scaled.mkdir()
     (scaled / "sitecustomize.py").write_text(SCALED, encoding="utf-8")
-    async with FarEnd() as crm, serving(clock=SystemClock(), speed=FACTOR) as served:
+    async with StubServer() as crm, serving(clock=SystemClock(), speed=FACTOR) as served:
         developer = Developer(tmp_path, served)
         relay = Relay(
             tmp_path,

@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from relay.cli import main
 from tests.admin.page.visiting import Visitor
-from tests.guarantees.far_ends import WELL, FarEnd, Mood
+from tests.guarantees.destinations import WELL, Destination, Mood
 from tests.guarantees.process import SECRET, Relay, http_client, until
 from tests.operator import ADMIN, TOKEN
 from tests.store.places import PostgresPlace
@@ -29,13 +29,13 @@ def place() -> Iterator[PostgresPlace]:
 
 
 @pytest.fixture
-async def crm() -> AsyncIterator[FarEnd]:
-    async with FarEnd("crm") as crm:
+async def crm() -> AsyncIterator[Destination]:
+    async with Destination("crm") as crm:
         yield crm
 
 
 @pytest.fixture
-async def relay(tmp_path: Path, place: PostgresPlace, crm: FarEnd) -> AsyncIterator[Relay]:
+async def relay(tmp_path: Path, place: PostgresPlace, crm: Destination) -> AsyncIterator[Relay]:
     relay = Relay(
         tmp_path,
         sinks=f'[[sink]]\nname = "crm"\ntype = "http"\nurl = "{crm.url}"\n',
@@ -73,7 +73,7 @@ def shell(relay: Relay, place: PostgresPlace) -> Shell:
     return Shell(relay, place)
 
 
-async def arrived(crm: FarEnd, count: int) -> None:
+async def arrived(crm: Destination, count: int) -> None:
     await until(lambda: len(crm.arrivals) >= count, what=f"{count} deliveries")
 
 
@@ -87,7 +87,9 @@ async def settled(shell: Shell, *, pending: int = 0, dead: int = 0) -> None:
     await until(is_so, what=f"{pending} pending and {dead} dead")
 
 
-async def test_events_are_delivered_and_listed(relay: Relay, shell: Shell, crm: FarEnd) -> None:
+async def test_events_are_delivered_and_listed(
+    relay: Relay, shell: Shell, crm: Destination
+) -> None:
     await shell.send("lead.captured", LEADS)
     await arrived(crm, LEADS)
     await settled(shell)
@@ -109,7 +111,7 @@ async def test_the_figures_of_a_disk_are_not_exposed(relay: Relay) -> None:
     assert await relay.metric("relay_store_bytes") > 0
 
 
-async def test_counts_go_on_after_a_restart(relay: Relay, shell: Shell, crm: FarEnd) -> None:
+async def test_counts_go_on_after_a_restart(relay: Relay, shell: Shell, crm: Destination) -> None:
     await shell.send("lead.captured", LEADS)
     await arrived(crm, LEADS)
     assert await relay.stop() == 0, relay.output()
@@ -120,7 +122,7 @@ async def test_counts_go_on_after_a_restart(relay: Relay, shell: Shell, crm: Far
 
 
 async def test_what_was_pending_at_a_kill_is_delivered_afterwards(
-    relay: Relay, shell: Shell, crm: FarEnd
+    relay: Relay, shell: Shell, crm: Destination
 ) -> None:
     await shell.run("sinks", "pause", "crm")
     await shell.send("lead.captured", LEADS)
@@ -134,7 +136,7 @@ async def test_what_was_pending_at_a_kill_is_delivered_afterwards(
 
 
 async def test_dead_letters_are_listed_and_replayed(
-    relay: Relay, shell: Shell, crm: FarEnd
+    relay: Relay, shell: Shell, crm: Destination
 ) -> None:
     crm.mood = Mood(422)
     await shell.send("lead.captured", 2)
@@ -146,7 +148,7 @@ async def test_dead_letters_are_listed_and_replayed(
     assert sum(each.status == 200 for each in crm.arrivals) == 2
 
 
-async def test_delivered_events_are_replayed(relay: Relay, shell: Shell, crm: FarEnd) -> None:
+async def test_delivered_events_are_replayed(relay: Relay, shell: Shell, crm: Destination) -> None:
     await shell.send("video.ready", 3)
     await arrived(crm, 3)
     await shell.run("replay", "--event", "video.*")
@@ -154,7 +156,9 @@ async def test_delivered_events_are_replayed(relay: Relay, shell: Shell, crm: Fa
     await settled(shell)
 
 
-async def test_a_person_is_exported_and_erased(relay: Relay, shell: Shell, crm: FarEnd) -> None:
+async def test_a_person_is_exported_and_erased(
+    relay: Relay, shell: Shell, crm: Destination
+) -> None:
     await shell.send("lead.captured", 1)
     await arrived(crm, 1)
     await settled(shell)

@@ -13,7 +13,7 @@ import httpx
 
 from tests.guarantees import ledger
 from tests.guarantees.conftest import Say
-from tests.guarantees.far_ends import FarEnd, Key
+from tests.guarantees.destinations import Destination, Key
 from tests.guarantees.pressure import Asked, Pressure
 from tests.guarantees.process import Relay, http_client, until
 from tests.guarantees.stalls import Stalls
@@ -61,7 +61,7 @@ async def test_fifty_reloads_under_load_lose_nothing_and_hold_up_nobody(
 ) -> None:
     async with AsyncExitStack() as stack:
         steady, changing, visiting = [
-            await stack.enter_async_context(FarEnd(name))
+            await stack.enter_async_context(Destination(name))
             for name in ("steady", "changing", "visiting")
         ]
         relay = await stack.enter_async_context(Relay(tmp_path, sinks="", rest=ADMIN))
@@ -96,7 +96,7 @@ async def test_fifty_reloads_under_load_lose_nothing_and_hold_up_nobody(
 
 
 async def _until_delivered(relay: Relay) -> None:
-    # Seldom looked at, because counting takes the time that the far ends need.
+    # Seldom looked at, because counting takes the time that the destinations need.
     async with asyncio.timeout(BACKLOG_S):
         while ledger.pending(relay.store):
             await asyncio.sleep(0.5)
@@ -117,7 +117,7 @@ async def _reload(
     books.refused += broken
 
 
-def _sinks(turn: int, steady: FarEnd, changing: FarEnd, visiting: FarEnd) -> str:
+def _sinks(turn: int, steady: Destination, changing: Destination, visiting: Destination) -> str:
     """One sink that stays, one that is another one each time, and one that comes and goes."""
     tables = [
         SINK.format(name="steady", url=steady.url, concurrency=8),
@@ -131,9 +131,9 @@ def _sinks(turn: int, steady: FarEnd, changing: FarEnd, visiting: FarEnd) -> str
 def _prove_nothing_is_lost(
     asked: Sequence[Asked],
     end: ledger.Ledger,
-    steady: FarEnd,
-    changing: FarEnd,
-    visiting: FarEnd,
+    steady: Destination,
+    changing: Destination,
+    visiting: Destination,
 ) -> None:
     keys = {each.key for each in asked}
     assert {each.status for each in asked} == {httpx.codes.ACCEPTED}
@@ -144,9 +144,9 @@ def _prove_nothing_is_lost(
         if sink == "visiting":
             wanted["visiting"].add(key)
     assert 0 < len(wanted["visiting"]) < len(keys)
-    for far_end in (steady, changing, visiting):
-        assert far_end.taken.keys() == wanted[far_end.name]
-        assert set(far_end.taken.values()) == {1}
+    for destination in (steady, changing, visiting):
+        assert destination.taken.keys() == wanted[destination.name]
+        assert set(destination.taken.values()) == {1}
 
 
 def _prove_nobody_is_held_up(asked: Sequence[Asked], books: Books, stalls: Stalls) -> str:
@@ -176,7 +176,7 @@ def _p99(seconds: Sequence[float]) -> float:
 
 
 async def test_sighup_reloads_and_never_ends_the_process(tmp_path: Path) -> None:
-    async with FarEnd("crm") as crm, Relay(tmp_path, sinks="") as relay:
+    async with Destination("crm") as crm, Relay(tmp_path, sinks="") as relay:
         await relay.start()
         text = relay.config.read_text(encoding="utf-8")
         relay.config.write_text(

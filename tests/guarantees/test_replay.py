@@ -20,7 +20,7 @@ from relay.store.sqlite.settings import SqliteSettings
 from relay.store.sqlite.store import open_store
 from tests.guarantees import ledger
 from tests.guarantees.conftest import Say
-from tests.guarantees.far_ends import FarEnd, Key, Mood
+from tests.guarantees.destinations import Destination, Key, Mood
 from tests.guarantees.process import Relay, http_client, until
 from tests.guarantees.traffic import Traffic, lead
 
@@ -57,8 +57,8 @@ async def test_kills_in_the_middle_of_a_replay_lose_nothing_and_repeat_only_what
     tmp_path: Path, random: Random, say: Say
 ) -> None:
     async with AsyncExitStack() as stack:
-        far_end = await stack.enter_async_context(FarEnd("crm", SLOW))
-        relay = await stack.enter_async_context(_relay(tmp_path, far_end))
+        destination = await stack.enter_async_context(Destination("crm", SLOW))
+        relay = await stack.enter_async_context(_relay(tmp_path, destination))
         old = await _fill(relay.store)
         traffic = await stack.enter_async_context(
             Traffic(relay.url, time_scale=0.02, random=random)
@@ -69,7 +69,7 @@ async def test_kills_in_the_middle_of_a_replay_lose_nothing_and_repeat_only_what
         stop = asyncio.Event()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(traffic.flow(stop, pause_s=0.05))
-            in_flight = await _kill_again_and_again(relay, far_end, random=random)
+            in_flight = await _kill_again_and_again(relay, destination, random=random)
             stop.set()
 
         async def is_done() -> bool:
@@ -80,12 +80,12 @@ async def test_kills_in_the_middle_of_a_replay_lose_nothing_and_repeat_only_what
         shown = await _api(relay, f"/replays/{begun['id']}")
         assert (shown["opened"], shown["done"]) == (EVENTS, EVENTS)
         assert await relay.stop() == 0, relay.output()
-    arrived = Counter(_replayed(far_end))
+    arrived = Counter(_replayed(destination))
     assert set(arrived) == old
     repeated = arrived - Counter(old)
     assert repeated <= in_flight
     live = {key for key in traffic.acknowledged if traffic.posted[key].kind != WEBHOOK_TEST}
-    assert live <= far_end.taken.keys()
+    assert live <= destination.taken.keys()
     end = ledger.read(relay.store)
     assert set(end.deliveries.values()) == {"delivered"}
     assert end.integrity == "ok"
@@ -95,19 +95,21 @@ async def test_kills_in_the_middle_of_a_replay_lose_nothing_and_repeat_only_what
     )
 
 
-async def _kill_again_and_again(relay: Relay, far_end: FarEnd, *, random: Random) -> Counter[Key]:
+async def _kill_again_and_again(
+    relay: Relay, destination: Destination, *, random: Random
+) -> Counter[Key]:
     """Kill the relay on its way through the replay; return what was in flight, kill by kill.
 
-    That is what had reached the far end while the store does not know what became of it.
+    That is what had reached the destination while the store does not know what became of it.
     """
     in_flight: Counter[Key] = Counter()
     for kill in range(KILLS):
-        begun = len(_replayed(far_end))
+        begun = len(_replayed(destination))
         enough = round((kill + random.uniform(0.4, 0.9)) * EVENTS / (KILLS + 1))
-        await until(partial(_has_arrived, far_end, enough), what="the next kill")
+        await until(partial(_has_arrived, destination, enough), what="the next kill")
         await relay.kill()
-        await until(lambda: not far_end.connections, what="hung-up connections")
-        arrived = set(_replayed(far_end)[begun:])
+        await until(lambda: not destination.connections, what="hung-up connections")
+        arrived = set(_replayed(destination)[begun:])
         pending = {key for _, key in ledger.read(relay.store).places("pending")}
         assert len(arrived & pending) <= CONCURRENCY * (1 + UNSETTLED_PER_SLOT)
         in_flight.update(arrived & pending)
@@ -115,21 +117,21 @@ async def _kill_again_and_again(relay: Relay, far_end: FarEnd, *, random: Random
     return in_flight
 
 
-def _has_arrived(far_end: FarEnd, count: int) -> bool:
-    return len(_replayed(far_end)) >= count
+def _has_arrived(destination: Destination, count: int) -> bool:
+    return len(_replayed(destination)) >= count
 
 
 async def test_live_events_overtake_a_replay(tmp_path: Path, random: Random, say: Say) -> None:
     async with AsyncExitStack() as stack:
-        far_end = await stack.enter_async_context(FarEnd("crm", SLOW))
-        relay = await stack.enter_async_context(_relay(tmp_path, far_end))
+        destination = await stack.enter_async_context(Destination("crm", SLOW))
+        relay = await stack.enter_async_context(_relay(tmp_path, destination))
         await _fill(relay.store)
         traffic = await stack.enter_async_context(Traffic(relay.url, time_scale=1, random=random))
         await relay.start()
-        alone_s, _ = await _send_live(traffic, far_end)
+        alone_s, _ = await _send_live(traffic, destination)
         begun = await _api(relay, "/replays", {"kind": LEAD_CAPTURED})
-        await until(lambda: len(_replayed(far_end)) > CONCURRENCY, what="the replay under way")
-        beside_s, overtaken = await _send_live(traffic, far_end)
+        await until(lambda: len(_replayed(destination)) > CONCURRENCY, what="the replay under way")
+        beside_s, overtaken = await _send_live(traffic, destination)
         now = await _api(relay, f"/replays/{begun['id']}/cancel", {})
         assert now["state"] == "cancelled"
         assert now["opened"] > CONCURRENCY + LIVE
@@ -144,8 +146,8 @@ async def test_live_events_overtake_a_replay(tmp_path: Path, random: Random, say
     )
 
 
-def _relay(folder: Path, far_end: FarEnd) -> Relay:
-    sink = SINK.format(name=far_end.name, url=far_end.url, concurrency=CONCURRENCY)
+def _relay(folder: Path, destination: Destination) -> Relay:
+    sink = SINK.format(name=destination.name, url=destination.url, concurrency=CONCURRENCY)
     return Relay(folder, sinks=sink, rest=ADMIN)
 
 
@@ -193,26 +195,26 @@ def _event(number: int, now_ms: int) -> Event:
     )
 
 
-def _replayed(far_end: FarEnd) -> list[Key]:
-    return [each.key for each in far_end.arrivals if each.key[1].startswith("old_")]
+def _replayed(destination: Destination) -> list[Key]:
+    return [each.key for each in destination.arrivals if each.key[1].startswith("old_")]
 
 
-async def _send_live(traffic: Traffic, far_end: FarEnd) -> tuple[list[float], list[int]]:
+async def _send_live(traffic: Traffic, destination: Destination) -> tuple[list[float], list[int]]:
     """Send live events one by one: how long after its answer each arrived, behind how many."""
     lags_s: list[float] = []
     overtaken: list[int] = []
     for _ in range(LIVE):
         key = ("main", traffic.next_id)
-        before = len(far_end.arrivals)
+        before = len(destination.arrivals)
         assert await traffic.attempt(VIDEO_WATCHED) == 202
         acknowledged_s = time.monotonic()
         await until(
             lambda key=key, before=before: any(  # type: ignore[misc]
-                each.key == key for each in far_end.arrivals[before:]
+                each.key == key for each in destination.arrivals[before:]
             ),
             what="a live event's arrival",
         )
-        arrivals = far_end.arrivals[before:]
+        arrivals = destination.arrivals[before:]
         (place,) = (index for index, each in enumerate(arrivals) if each.key == key)
         lags_s.append(max(0.0, arrivals[place].at_s - acknowledged_s))
         overtaken.append(place)

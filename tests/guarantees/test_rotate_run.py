@@ -17,8 +17,8 @@ from tests.guarantees.conftest import Say
 from tests.guarantees.process import Relay, until
 from tests.operator import ADMIN
 from tests.sandbox.service import Served, serving
-from tests.sinks.far_end import FarEnd
 from tests.store.places import PostgresPlace
+from tests.stub_server import StubServer
 
 KILLED = -signal.SIGKILL
 EVERY_S = 0.1
@@ -93,14 +93,14 @@ def expected_of(served: Served) -> set[tuple[str, str]]:
     return {(kind, video) for video in videos for kind in ("video.created", "video.ready")}
 
 
-def told(crm: FarEnd) -> Counter[tuple[str, str]]:
+def told(crm: StubServer) -> Counter[tuple[str, str]]:
     """Count what the sink was sent, by event and video."""
     bodies = [orjson.loads(request.body) for request in crm.requests]
     return Counter((body["event"], body["data"]["id"]) for body in bodies)
 
 
 async def installed(
-    folder: Path, served: Served, *, crm: FarEnd, store: str = 'min_free = "0B"'
+    folder: Path, served: Served, *, crm: StubServer, store: str = 'min_free = "0B"'
 ) -> tuple[Relay, Endpoint, Path]:
     """Register the endpoint of a relay, and put its secret and its id into the config."""
     secret = folder / "secret"
@@ -126,7 +126,7 @@ async def test_one_run_rotates_for_all_relays_that_share_a_store_and_the_secrets
     elsewhere.mkdir()
     dsn, schema = place.server.dsn, place.schema
     store = f'type = "postgres"\ndsn = "{dsn}"\nschema = "{schema}"'
-    async with serving(clock=SystemClock(), speed=SPEED) as served, FarEnd() as crm:
+    async with serving(clock=SystemClock(), speed=SPEED) as served, StubServer() as crm:
         relay, endpoint, secret = await installed(folder, served, crm=crm, store=store)
         other = Relay(elsewhere, sinks=SINK.format(crm.url()), store=store, secret=f"file:{secret}")
         endpoint.url = other.url
@@ -156,7 +156,7 @@ async def test_a_run_that_is_killed_anywhere_and_run_again_loses_nothing(
 ) -> None:
     folder = tmp_path / "keys"
     folder.mkdir()
-    async with serving(clock=SystemClock(), speed=SPEED) as served, FarEnd() as crm:
+    async with serving(clock=SystemClock(), speed=SPEED) as served, StubServer() as crm:
         relay, endpoint, secret = await installed(folder, served, crm=crm)
         operator = Operator(relay, folder)
         async with relay:

@@ -14,7 +14,7 @@ from relay.core.delivery_rules import WAITS_S
 from relay.sandbox.model import Attempt
 from tests.guarantees import ledger
 from tests.guarantees.conftest import Say
-from tests.guarantees.far_ends import FarEnd, Key
+from tests.guarantees.destinations import Destination, Key
 from tests.guarantees.process import Relay, http_client, until
 from tests.operator import ADMIN, TOKEN
 from tests.sandbox.service import Served, serving
@@ -84,7 +84,7 @@ async def test_no_event_is_lost_or_repeated_however_late_the_new_secret_comes(
 ) -> None:
     secret = tmp_path / "secret"
     async with AsyncExitStack() as stack:
-        crm = await stack.enter_async_context(FarEnd("crm"))
+        crm = await stack.enter_async_context(Destination("crm"))
         served = await stack.enter_async_context(serving(clock=SystemClock(), speed=1 / SCALE))
         relay = await stack.enter_async_context(
             Relay(tmp_path, sinks=SINK.format(crm.url), rest=ADMIN, secret=f"file:{secret}")
@@ -124,7 +124,7 @@ async def test_no_event_is_lost_or_repeated_however_late_the_new_secret_comes(
     )
 
 
-def _prove(sent: Sent, end: ledger.Ledger, crm: FarEnd) -> None:
+def _prove(sent: Sent, end: ledger.Ledger, crm: Destination) -> None:
     assert end.integrity == "ok"
     assert end.events == sent.bodies.keys()
     assert set(end.deliveries.values()) == {"delivered"}

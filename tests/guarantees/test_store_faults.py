@@ -15,7 +15,7 @@ from relay.core.event import LEAD_CAPTURED
 from relay.store.sqlite.driver import sqlite3
 from tests.guarantees import faulty_disk as faults
 from tests.guarantees import ledger
-from tests.guarantees.far_ends import FarEnd
+from tests.guarantees.destinations import Destination
 from tests.guarantees.process import Relay, until
 from tests.guarantees.traffic import Traffic, lead, post
 
@@ -40,7 +40,7 @@ def faulty_disk(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class Scene:
     relay: Relay
     traffic: Traffic
-    far_end: FarEnd
+    destination: Destination
     fault: Path
 
     def let(self, happen: str) -> None:
@@ -59,15 +59,15 @@ async def _scene(
     if library is not None:
         environ["LD_PRELOAD"] = str(library)
     async with AsyncExitStack() as stack:
-        far_end = await stack.enter_async_context(FarEnd("crm"))
+        destination = await stack.enter_async_context(Destination("crm"))
         relay = await stack.enter_async_context(
-            Relay(folder, sinks=SINK.format(url=far_end.url), server=server, environ=environ)
+            Relay(folder, sinks=SINK.format(url=destination.url), server=server, environ=environ)
         )
         traffic = await stack.enter_async_context(
             Traffic(relay.url, time_scale=0.02, random=random)
         )
         await relay.start()
-        yield Scene(relay, traffic, far_end, fault)
+        yield Scene(relay, traffic, destination, fault)
 
 
 # A sync that fails has lost nobody knows what, also where the file system says that it was a quota.
@@ -145,8 +145,8 @@ async def test_nothing_is_acknowledged_before_the_sync(
         assert (await waiting).status_code == 202
         # What was answered 503 was written all the same, so its repetition is a duplicate.
         assert (await post(scene.relay.url, lead("evt_slow"))).json()["status"] == "duplicate"
-        await until(lambda: len(scene.far_end.taken) == 7, what="all deliveries")
-        assert set(scene.far_end.taken.values()) == {1}
+        await until(lambda: len(scene.destination.taken) == 7, what="all deliveries")
+        assert set(scene.destination.taken.values()) == {1}
         assert await scene.relay.stop() == 0
 
 
@@ -157,7 +157,7 @@ async def test_a_damaged_page_is_found_after_an_unclean_stop(
     """Nobody but the check reads old attempts; old events are read by retention as well."""
     async with _scene(tmp_path, random) as scene:
         await _send(scene, 200)
-        await until(lambda: len(scene.far_end.taken) == 200, what="all deliveries")
+        await until(lambda: len(scene.destination.taken) == 200, what="all deliveries")
         await scene.relay.kill()
         _damage(scene.relay.store, table=table)
         # It stays damaged, and stopping at the first finding must not hide it from the next start.
@@ -234,7 +234,7 @@ def _damage(store: Path, *, table: str) -> None:
 async def _prove_all_is_there(scene: Scene) -> None:
     await scene.relay.start()
     await until(
-        lambda: scene.traffic.acknowledged <= set(scene.far_end.taken), what="all deliveries"
+        lambda: scene.traffic.acknowledged <= set(scene.destination.taken), what="all deliveries"
     )
     assert await scene.relay.stop() == 0
     end = ledger.read(scene.relay.store)

@@ -13,7 +13,7 @@ from relay.core.clock import SystemClock
 from relay.core.config_values import Secret
 from relay.core.event import KINDS, LEAD_CAPTURED
 from relay.video_service.sender import Attempted, Sender
-from tests.guarantees.far_ends import Key
+from tests.guarantees.destinations import Key
 from tests.guarantees.process import SECRET, http_client
 
 CREATED_AT = "2026-03-02T09:30:00.000Z"

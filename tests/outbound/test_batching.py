@@ -38,7 +38,7 @@ def fails(letter: str, error: BaseException) -> Say:
 
 
 @dataclass
-class FarEnd(SplittingSink[str]):
+class BatchDestination(SplittingSink[str]):
     """Says of each part what it is told, but of those that it holds nothing."""
 
     chains: Sequence[str]
@@ -84,133 +84,135 @@ async def settled() -> None:
 
 
 async def test_outcomes_are_in_the_order_of_the_events() -> None:
-    far_end = FarEnd(["d a", "cb"])
-    assert names(await far_end.deliver("abcd")) == ["a", "b", "c", "d"]
+    destination = BatchDestination(["d a", "cb"])
+    assert names(await destination.deliver("abcd")) == ["a", "b", "c", "d"]
 
 
 async def test_parts_of_a_chain_go_one_after_the_other_and_chains_side_by_side() -> None:
-    far_end = FarEnd(["a b", "c d", "e"], held="a e")
-    delivering = asyncio.create_task(far_end.deliver("abcde"))
+    destination = BatchDestination(["a b", "c d", "e"], held="a e")
+    delivering = asyncio.create_task(destination.deliver("abcde"))
     await settled()
-    assert far_end.parts == ["a", "c", "e", "d"]
+    assert destination.parts == ["a", "c", "e", "d"]
     delivering.cancel()
     await asyncio.wait({delivering})
 
 
 async def test_what_fails_a_part_is_the_outcome_of_each_in_it_and_of_no_other() -> None:
     error = Temporary("away")
-    far_end = FarEnd(["ab cd", "e"], fails("b", error))
-    outcomes = await far_end.deliver("abcde")
+    destination = BatchDestination(["ab cd", "e"], fails("b", error))
+    outcomes = await destination.deliver("abcde")
     assert outcomes[:2] == [error, error]
     assert names(outcomes[2:]) == ["c", "d", "e"]
 
 
 async def test_each_of_a_part_can_have_an_outcome_of_its_own() -> None:
     error = Misconfigured("not here")
-    far_end = FarEnd(
+    destination = BatchDestination(
         ["abc"], lambda _: [SinkResponse(excerpt="a"), error, SinkResponse(excerpt="c")]
     )
-    assert names(await far_end.deliver("abc")) == ["a", "Misconfigured", "c"]
-    assert far_end.parts == ["abc"]
+    assert names(await destination.deliver("abc")) == ["a", "Misconfigured", "c"]
+    assert destination.parts == ["abc"]
 
 
 async def test_of_a_refused_part_only_the_one_at_fault_is_refused() -> None:
-    far_end = FarEnd(["abcd", "e"], fails("b", Refused("not b")))
-    assert names(await far_end.deliver("abcde")) == ["a", "Refused", "c", "d", "e"]
-    assert [part for part in far_end.parts if part != "e"] == ["abcd", "ab", "a", "b", "cd"]
+    destination = BatchDestination(["abcd", "e"], fails("b", Refused("not b")))
+    assert names(await destination.deliver("abcde")) == ["a", "Refused", "c", "d", "e"]
+    assert [part for part in destination.parts if part != "e"] == ["abcd", "ab", "a", "b", "cd"]
 
 
 async def test_who_is_at_fault_among_many_is_found_in_few_sends() -> None:
     letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+-"
-    far_end = FarEnd([letters], fails("q", Refused("not q")))
-    found = names(await far_end.deliver(letters))
+    destination = BatchDestination([letters], fails("q", Refused("not q")))
+    found = names(await destination.deliver(letters))
     assert found == ["Refused" if letter == "q" else letter for letter in letters]
-    assert len(far_end.parts) == 1 + 2 * math.log2(len(letters))
+    assert len(destination.parts) == 1 + 2 * math.log2(len(letters))
 
 
 async def test_all_can_be_refused_each_for_itself() -> None:
     def refuse(part: str) -> Outcomes:
         raise Refused(f"not {part}")
 
-    outcomes = await FarEnd(["abc"], refuse).deliver("abc")
+    outcomes = await BatchDestination(["abc"], refuse).deliver("abc")
     assert [str(each) for each in outcomes] == ["not a", "not b", "not c"]
 
 
 async def test_a_bug_is_the_outcome_of_its_part_alone() -> None:
-    far_end = FarEnd(["ab c", "d"], fails("a", ZeroDivisionError()))
-    found = names(await far_end.deliver("abcd"))
+    destination = BatchDestination(["ab c", "d"], fails("a", ZeroDivisionError()))
+    found = names(await destination.deliver("abcd"))
     assert found == ["ZeroDivisionError", "ZeroDivisionError", "c", "d"]
 
 
 @pytest.mark.parametrize("said", ["", "a", "abc"])
 async def test_outcomes_that_are_not_as_many_as_the_events_are_a_bug(said: str) -> None:
-    far_end = FarEnd(["ab c"], lambda part: taken(said if part == "ab" else part))
-    assert names(await far_end.deliver("abc")) == ["ValueError", "ValueError", "c"]
+    destination = BatchDestination(["ab c"], lambda part: taken(said if part == "ab" else part))
+    assert names(await destination.deliver("abc")) == ["ValueError", "ValueError", "c"]
 
 
 async def test_what_a_sink_cannot_prepare_fails_no_other() -> None:
-    class Choosy(FarEnd):
+    class Choosy(BatchDestination):
         def _prepare(self, event: Event) -> str:
             if event.id in "bc":
                 raise {"b": Refused("not b"), "c": ZeroDivisionError()}[event.id]
             return event.id
 
-    far_end = Choosy(["ad"])
-    found = names(await far_end.deliver("abcd"))
+    destination = Choosy(["ad"])
+    found = names(await destination.deliver("abcd"))
     assert found == ["a", "Refused", "ZeroDivisionError", "d"]
-    assert far_end.parts == ["ad"]
-    assert names(await far_end.deliver("bc")) == ["Refused", "ZeroDivisionError"]
-    assert far_end.parts == ["ad"]
+    assert destination.parts == ["ad"]
+    assert names(await destination.deliver("bc")) == ["Refused", "ZeroDivisionError"]
+    assert destination.parts == ["ad"]
 
 
 async def test_a_part_that_a_sink_forgets_is_a_bug() -> None:
     with pytest.raises(KeyError):
-        await FarEnd(["a"]).deliver("ab")
+        await BatchDestination(["a"]).deliver("ab")
 
 
 @pytest.mark.parametrize("chains", [["ab c"], ["ab c", "d"]])
 async def test_a_client_that_cancels_itself_fails_its_part_and_passes(chains: list[str]) -> None:
-    far_end = FarEnd(chains, fails("a", asyncio.CancelledError()))
+    destination = BatchDestination(chains, fails("a", asyncio.CancelledError()))
     letters = "".join(chains).replace(" ", "")
-    outcomes = await far_end.deliver(letters)
+    outcomes = await destination.deliver(letters)
     assert [str(each) for each in outcomes[:2]] == ["the client library broke it off"] * 2
     assert names(outcomes) == ["Temporary", "Temporary", *letters[2:]]
 
 
 async def test_a_client_that_runs_out_of_time_by_itself_fails_its_part_alone() -> None:
-    far_end = FarEnd(["ab c"], fails("a", TimeoutError()))
-    outcomes = await far_end.deliver("abc")
+    destination = BatchDestination(["ab c"], fails("a", TimeoutError()))
+    outcomes = await destination.deliver("abc")
     assert [str(each) for each in outcomes[:2]] == ["no answer in time"] * 2
     assert names(outcomes) == ["Temporary", "Temporary", "c"]
 
 
 async def test_who_had_an_answer_in_time_keeps_it() -> None:
-    far_end = FarEnd(["a bc d", "e"], held="bc", _timeout_s=0.05)
-    outcomes = await far_end.deliver("abcde")
+    destination = BatchDestination(["a bc d", "e"], held="bc", _timeout_s=0.05)
+    outcomes = await destination.deliver("abcde")
     assert names(outcomes) == ["a", "Temporary", "Temporary", "Temporary", "e"]
     assert {str(each) for each in outcomes[1:4]} == {"no answer within 0.05 s"}
     await settled()
-    assert "d" not in far_end.parts
+    assert "d" not in destination.parts
 
 
 async def test_who_had_an_answer_keeps_it_while_a_refused_part_is_sent_by_halves() -> None:
-    far_end = FarEnd(["abcd"], fails("b", Refused("not b")), held="cd", _timeout_s=0.05)
-    assert names(await far_end.deliver("abcd")) == ["a", "Refused", "Temporary", "Temporary"]
+    destination = BatchDestination(
+        ["abcd"], fails("b", Refused("not b")), held="cd", _timeout_s=0.05
+    )
+    assert names(await destination.deliver("abcd")) == ["a", "Refused", "Temporary", "Temporary"]
 
 
 @pytest.mark.parametrize("chains", [["a b c"], ["a b", "c d"]])
 async def test_of_a_cancelled_batch_nothing_more_is_sent(chains: list[str]) -> None:
     before = asyncio.all_tasks()
-    far_end = FarEnd(chains, held="a c")
-    delivering = asyncio.create_task(far_end.deliver("".join(chains).replace(" ", "")))
+    destination = BatchDestination(chains, held="a c")
+    delivering = asyncio.create_task(destination.deliver("".join(chains).replace(" ", "")))
     await settled()
-    sent = list(far_end.parts)
+    sent = list(destination.parts)
     delivering.cancel()
     await asyncio.wait({delivering}, timeout=5)
     assert delivering.cancelled()
     assert asyncio.all_tasks() == before
     await settled()
-    assert far_end.parts == sent
+    assert destination.parts == sent
 
 
 @pytest.mark.parametrize("chains", [["a b"], ["a b", "c"]])
@@ -218,7 +220,7 @@ async def test_of_a_cancelled_batch_nothing_more_is_sent(chains: list[str]) -> N
 async def test_a_client_that_keeps_a_cancellation_for_itself_is_asked_no_more(
     chains: list[str], error: Exception | None
 ) -> None:
-    class Deaf(FarEnd):
+    class Deaf(BatchDestination):
         async def _send_part(self, letters: Sequence[str]) -> Outcomes:
             try:
                 return await super()._send_part(letters)
@@ -227,23 +229,25 @@ async def test_a_client_that_keeps_a_cancellation_for_itself_is_asked_no_more(
                     raise error from None
                 return taken("".join(letters))
 
-    far_end = Deaf(chains, held="a")
-    delivering = asyncio.create_task(far_end.deliver("".join(chains).replace(" ", "")))
+    destination = Deaf(chains, held="a")
+    delivering = asyncio.create_task(destination.deliver("".join(chains).replace(" ", "")))
     await settled()
     delivering.cancel()
     await asyncio.wait({delivering}, timeout=5)
     assert delivering.cancelled()
-    assert "b" not in far_end.parts
-    far_end._timeout_s = 0.05
-    outcomes = await far_end.deliver("".join(chains).replace(" ", ""))
-    assert "b" not in far_end.parts
+    assert "b" not in destination.parts
+    destination._timeout_s = 0.05
+    outcomes = await destination.deliver("".join(chains).replace(" ", ""))
+    assert "b" not in destination.parts
     assert names(outcomes[:2]) == ["a" if error is None else "Temporary", "Temporary"]
 
 
 async def test_a_single_send_is_a_batch_of_one() -> None:
     class Sink(BatchOnlySink):
         async def send_batch(self, events: Sequence[Event]) -> Outcomes:
-            return await FarEnd([events[0].id], fails("b", Temporary("away"))).deliver(events[0].id)
+            return await BatchDestination([events[0].id], fails("b", Temporary("away"))).deliver(
+                events[0].id
+            )
 
     sink = Sink()
     assert await sink.send(event("a")) == SinkResponse(excerpt="a")

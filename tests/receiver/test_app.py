@@ -20,7 +20,7 @@ from tests.caller import post, signed
 from tests.receiver.hostile import EVENT
 from tests.receiver.rows import row
 from tests.service import Relay
-from tests.sinks.far_end import FarEnd, Reply, until
+from tests.stub_server import Reply, StubServer, until
 
 
 @pytest.fixture(autouse=True)
@@ -99,9 +99,9 @@ async def test_a_milestone_that_we_do_not_know_is_accepted_and_no_label(
 
 
 async def test_nothing_is_counted_as_an_event_before_it_is_durable(
-    tmp_path: Path, far_end: FarEnd, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, destination: StubServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = service.read(tmp_path, server='ack_timeout = "400ms"', far_end=far_end)
+    settings = service.read(tmp_path, server='ack_timeout = "400ms"', destination=destination)
     async with service.serving(settings) as relay:
         slow = SlowStore(monkeypatch)
         body = sample_events.event(LEAD_CAPTURED).body
@@ -109,20 +109,20 @@ async def test_nothing_is_counted_as_an_event_before_it_is_durable(
         assert (answer.status, answer.headers["retry-after"]) == (503, "10")
         assert await relay.counts("relay_leads_captured_total") == {}
         assert await relay.counts("relay_ack_seconds_count") == {}
-        assert (relay.stored(), far_end.requests) == (0, [])
+        assert (relay.stored(), destination.requests) == (0, [])
         slow.release.set()
         await relay.until_counted("relay_leads_captured_total", "main")
-        await until(lambda: len(far_end.requests) == 2, what="both deliveries")
+        await until(lambda: len(destination.requests) == 2, what="both deliveries")
         assert (await relay.ask(post(body))).content["status"] == "duplicate"
         assert await relay.counts("relay_leads_captured_total") == {("main",): 1}
-        assert len(far_end.requests) == 2
+        assert len(destination.requests) == 2
 
 
 async def test_a_sink_that_hangs_delays_neither_answers_nor_other_sinks(
-    tmp_path: Path, far_end: FarEnd
+    tmp_path: Path, destination: StubServer
 ) -> None:
-    far_end.reply = lambda request: None if request.target == "/all" else Reply()
-    settings = service.read(tmp_path, server='drain_timeout = "50ms"', far_end=far_end)
+    destination.reply = lambda request: None if request.target == "/all" else Reply()
+    settings = service.read(tmp_path, server='drain_timeout = "50ms"', destination=destination)
     async with service.serving(settings) as relay:
         for number in range(30):
             body = sample_events.event(LEAD_CAPTURED, event_id=f"evt_{number}").body
@@ -132,22 +132,24 @@ async def test_a_sink_that_hangs_delays_neither_answers_nor_other_sinks(
 
 
 async def test_a_rule_that_fails_on_an_event_makes_a_dead_letter_of_its_delivery(
-    tmp_path: Path, far_end: FarEnd
+    tmp_path: Path, destination: StubServer
 ) -> None:
-    rule = service.SINK.format(name="odd", url=far_end.url("/odd"), more='when = "sum(data.title)"')
-    settings = service.read(tmp_path, tables=rule, far_end=far_end)
+    rule = service.SINK.format(
+        name="odd", url=destination.url("/odd"), more='when = "sum(data.title)"'
+    )
+    settings = service.read(tmp_path, tables=rule, destination=destination)
     async with service.serving(settings) as relay:
         assert (await relay.ask(post(sample_events.event("video.created").body))).status == 202
         await relay.until_counted("relay_dead_letters", "odd")
         await relay.until_counted("relay_deliveries_total", "delivered", "all")
-        assert [request.target for request in far_end.requests] == ["/all"]
+        assert [request.target for request in destination.requests] == ["/all"]
 
 
-async def test_the_raw_bytes_are_what_is_delivered(relay: Relay, far_end: FarEnd) -> None:
+async def test_the_raw_bytes_are_what_is_delivered(relay: Relay, destination: StubServer) -> None:
     body = b' {"id" : "evt_1",\r\n\t"event":"video.ready", "data":{"n":1.0e+0,"t":"\\u00e9"} }\n'
     assert (await relay.ask(post(body))).status == 202
-    await until(lambda: len(far_end.requests) == 1, what="the delivery")
-    assert far_end.requests[0].body == body
+    await until(lambda: len(destination.requests) == 1, what="the delivery")
+    assert destination.requests[0].body == body
 
 
 @row(50)

@@ -11,7 +11,7 @@ from tests.caller import PATH, Caller, head, post, signed
 from tests.receiver.hostile import EVENT
 from tests.receiver.rows import row
 from tests.service import Relay
-from tests.sinks.far_end import FarEnd, until
+from tests.stub_server import StubServer, until
 
 LIMIT = 1024
 """The smallest `max_body` that a config may have."""
@@ -137,12 +137,12 @@ async def test_what_comes_behind_the_announced_length_is_another_request(relay: 
 
 @row(43)
 async def test_an_event_whose_sender_has_left_is_stored_and_delivered(
-    relay: Relay, far_end: FarEnd
+    relay: Relay, destination: StubServer
 ) -> None:
     async with await relay.call() as caller:
         caller.write(post(EVENT))
     await relay.until_counted("relay_events_total", "video.ready", "accepted", "main")
-    await until(lambda: len(far_end.requests) == 1, what="the delivery")
+    await until(lambda: len(destination.requests) == 1, what="the delivery")
     assert relay.stored() == 1
 
 

@@ -13,7 +13,7 @@ from tests import service
 from tests.caller import post
 from tests.operator import ADMIN, Operator, operating
 from tests.service import Relay
-from tests.sinks.far_end import FarEnd
+from tests.stub_server import StubServer
 
 DEEP = [each * depth for each in ("[", '{"a":') for depth in (900, 1000, 5000, 13_000)]
 VALUES = [
@@ -41,8 +41,8 @@ events = ["lead.captured"]
 
 @pytest.fixture
 async def operated(tmp_path: Path) -> AsyncIterator[tuple[Relay, Operator]]:
-    async with FarEnd() as far_end:
-        tables = ADMIN + RULES.format(url=far_end.url())
+    async with StubServer() as destination:
+        tables = ADMIN + RULES.format(url=destination.url())
         async with (
             service.serving(service.read(tmp_path, tables=tables)) as relay,
             operating(relay) as operator,

@@ -16,7 +16,7 @@ from tests.caller import PATH, PATIENCE_S, SECRET, Answer, post, signed
 from tests.receiver.hostile import EVENT, UNAUTHORIZED
 from tests.receiver.rows import COVERED, row
 from tests.service import OTHER_SECRET, Relay, ShiftedClock
-from tests.sinks.far_end import FarEnd, until
+from tests.stub_server import StubServer, until
 
 DAY_S = 86_400
 
@@ -65,10 +65,12 @@ async def test_a_clock_of_ours_that_is_wrong_shows_in_reason_and_skew(
 
 @row(39)
 async def test_a_request_is_stale_long_before_its_id_is_forgotten(
-    tmp_path: Path, far_end: FarEnd
+    tmp_path: Path, destination: StubServer
 ) -> None:
     clock = ShiftedClock()
-    async with service.serving(service.read(tmp_path, far_end=far_end), clock=clock) as relay:
+    async with service.serving(
+        service.read(tmp_path, destination=destination), clock=clock
+    ) as relay:
         captured = post(EVENT)
         assert (await relay.ask(captured)).status == 202
         await relay.until_counted("relay_deliveries_total", "delivered", "all")
@@ -181,15 +183,15 @@ async def test_a_store_that_fails_is_never_a_success_nor_a_500(
 
 @row(57)
 async def test_a_store_that_is_locked_is_503_and_what_it_writes_later_counts(
-    tmp_path: Path, far_end: FarEnd
+    tmp_path: Path, destination: StubServer
 ) -> None:
-    settings = service.read(tmp_path, server='ack_timeout = "400ms"', far_end=far_end)
+    settings = service.read(tmp_path, server='ack_timeout = "400ms"', destination=destination)
     async with service.serving(settings) as relay:
         with locked(service.store_file(settings)):
             assert_unavailable(await relay.ask(post(EVENT)))
             assert await relay.counts("relay_events_total") == {}
         await relay.until_counted("relay_events_total", "video.ready", "accepted", "main")
-        await until(lambda: len(far_end.requests) == 1, what="the delivery")
+        await until(lambda: len(destination.requests) == 1, what="the delivery")
         assert (await relay.ask(post(EVENT))).content["status"] == "duplicate"
 
 

@@ -21,7 +21,7 @@ from tests.receiver.hostile import (
 )
 from tests.receiver.rows import row
 from tests.service import Relay
-from tests.sinks.far_end import FarEnd
+from tests.stub_server import StubServer
 
 ACCEPTED = b'{"status":"accepted","id":"evt_1"}'
 DUPLICATE = b'{"status":"duplicate","id":"evt_1"}'
@@ -96,14 +96,14 @@ async def test_an_odd_event_is_an_event(relay: Relay, body: bytes) -> None:
 
 @row(34, 38)
 async def test_a_request_that_comes_again_is_acknowledged_and_goes_nowhere(
-    relay: Relay, far_end: FarEnd
+    relay: Relay, destination: StubServer
 ) -> None:
     request = post(EVENT)
     first, *others = [await relay.ask(request) for _ in range(4)]
     assert (first.status, first.body) == (202, ACCEPTED)
     assert {(other.status, other.body) for other in others} == {(200, DUPLICATE)}
     await relay.until_counted("relay_deliveries_total", "delivered", "all")
-    assert [request.target for request in far_end.requests] == ["/all"]
+    assert [request.target for request in destination.requests] == ["/all"]
     assert await relay.counts("relay_events_total") == {
         ("video.ready", "accepted", "main"): 1,
         ("video.ready", "duplicate", "main"): 3,
@@ -112,34 +112,34 @@ async def test_a_request_that_comes_again_is_acknowledged_and_goes_nowhere(
 
 @row(35)
 async def test_a_known_id_with_another_body_is_a_duplicate_and_the_first_stays(
-    relay: Relay, far_end: FarEnd
+    relay: Relay, destination: StubServer
 ) -> None:
     other = EVENT.replace(b"{}", b"[]")
     assert (await relay.ask(post(EVENT))).body == ACCEPTED
     answer = await relay.ask(post(other))
     assert (answer.status, answer.body) == (200, DUPLICATE)
     await relay.until_counted("relay_deliveries_total", "delivered", "all")
-    assert [request.body for request in far_end.requests] == [EVENT]
+    assert [request.body for request in destination.requests] == [EVENT]
     assert (await relay.counts("relay_events_total"))["video.ready", "conflict", "main"] == 1
     assert relay.lines("event.conflict")[0]["id"] == "evt_1"
 
 
 @row(36)
 async def test_the_same_event_many_times_at_once_is_one_event(
-    relay: Relay, far_end: FarEnd
+    relay: Relay, destination: StubServer
 ) -> None:
     answers = await asyncio.gather(*(relay.ask(post(EVENT)) for _ in range(20)))
     assert sorted(answer.status for answer in answers) == [200] * 19 + [202]
     await relay.until_counted("relay_deliveries_total", "delivered", "all")
-    assert (relay.stored(), len(far_end.requests)) == (1, 1)
+    assert (relay.stored(), len(destination.requests)) == (1, 1)
 
 
 @row(37)
-async def test_an_unknown_kind_goes_where_all_goes(relay: Relay, far_end: FarEnd) -> None:
+async def test_an_unknown_kind_goes_where_all_goes(relay: Relay, destination: StubServer) -> None:
     body = EVENT.replace(b"video.ready", b"video.transcribed")
     assert (await relay.ask(post(body))).status == 202
     await relay.until_counted("relay_deliveries_total", "delivered", "all")
-    assert [request.target for request in far_end.requests] == ["/all"]
+    assert [request.target for request in destination.requests] == ["/all"]
     assert await relay.counts("relay_events_total") == {("other", "accepted", "main"): 1}
 
 
@@ -156,12 +156,12 @@ async def test_the_content_type_is_not_looked_at(relay: Relay, type_: bytes) -> 
 
 @row(55)
 async def test_a_test_event_is_counted_and_goes_only_where_it_is_named(
-    relay: Relay, far_end: FarEnd
+    relay: Relay, destination: StubServer
 ) -> None:
     answer = await relay.ask(post(b'{"id":"evt_1","event":"webhook.test","data":["anything"]}'))
     assert (answer.status, answer.body) == (202, ACCEPTED)
     await relay.until_counted("relay_deliveries_total", "delivered", "tests")
-    assert [request.target for request in far_end.requests] == ["/tests"]
+    assert [request.target for request in destination.requests] == ["/tests"]
     assert await relay.counts("relay_events_total") == {("webhook.test", "accepted", "main"): 1}
 
 

@@ -18,7 +18,7 @@ from tests.app.reloading import body, document, ids, party, sink
 from tests.caller import SECRET, Answer, post, signed
 from tests.operator import ADMIN, Operator, operating
 from tests.service import OTHER_SECRET, Relay, ShiftedClock
-from tests.sinks.far_end import FarEnd, until
+from tests.stub_server import StubServer, until
 
 SECRETS = 'secrets = ["env:RELAY_SECRET", {{ secret = "env:OTHER_SECRET", label = "old"{} }}]'
 
@@ -74,12 +74,12 @@ URL = "/sources/other/rotation"
 
 @dataclass
 class Change:
-    """A relay with a source `other` whose secret stands in a file, and whose sink is `far_end`."""
+    """A relay with a source `other`, its secret in a file, and a sink at `destination`."""
 
     folder: Path
     relay: Relay
     operator: Operator
-    far_end: FarEnd
+    destination: StubServer
     clock: ShiftedClock
 
     async def begin(self, minutes: int = 15) -> Any:
@@ -104,15 +104,17 @@ class Change:
         return await self.relay.ask(post(content, header, target="/other", sign=False))
 
     def delivered(self) -> list[str]:
-        return sorted(ids(self.far_end))
+        return sorted(ids(self.destination))
 
 
 @contextlib.asynccontextmanager
-async def changing(folder: Path, far_end: FarEnd, *, server: str = "") -> AsyncIterator[Change]:
+async def changing(
+    folder: Path, destination: StubServer, *, server: str = ""
+) -> AsyncIterator[Change]:
     if not (folder / "secret").exists():
         (folder / "secret").write_text("the-secret-that-was-before")
     reference = f'"file:{folder}/secret"'
-    tables = (OTHER.format(reference), sink("crm", far_end.url()))
+    tables = (OTHER.format(reference), sink("crm", destination.url()))
     (folder / "config.toml").write_text(document(folder, *tables, server=server))
     settings = config.load(folder / "config.toml", service.ENVIRON)
     clock = ShiftedClock()
@@ -120,15 +122,15 @@ async def changing(folder: Path, far_end: FarEnd, *, server: str = "") -> AsyncI
         service.serving(settings, clock=clock) as relay,
         operating(relay) as operator,
     ):
-        yield Change(folder, relay, operator, far_end, clock)
+        yield Change(folder, relay, operator, destination, clock)
 
 
 @pytest.fixture
 async def change(
-    tmp_path: Path, far_end: FarEnd, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, destination: StubServer, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Change]:
     monkeypatch.setattr(secret_rotation, "POLL_INTERVAL_S", 0.05)
-    async with changing(tmp_path, far_end) as change:
+    async with changing(tmp_path, destination) as change:
         yield change
 
 
@@ -337,16 +339,16 @@ async def test_a_store_that_takes_nothing_changes_no_answer(
     assert await change.relay.counts("relay_quarantine_dropped_total") == {("store", "other"): 1}
 
 
-async def test_a_restart_goes_on_with_a_rotation(tmp_path: Path, far_end: FarEnd) -> None:
-    async with changing(tmp_path, far_end) as change:
+async def test_a_restart_goes_on_with_a_rotation(tmp_path: Path, destination: StubServer) -> None:
+    async with changing(tmp_path, destination) as change:
         await change.begin()
         await change.send("a")
-    async with changing(tmp_path, far_end) as change:
+    async with changing(tmp_path, destination) as change:
         assert await change.relay.counts("relay_quarantined_requests") == {("other",): 1}
         await change.send("b")
         assert (await change.state())["kept"] == 2
     (tmp_path / "secret").write_text(NEW)
-    async with changing(tmp_path, far_end) as change:
+    async with changing(tmp_path, destination) as change:
         await until(lambda: change.delivered() == ["a", "b"], what="the deliveries")
         await until(lambda: change.relay.stored("quarantine") == 0, what="an empty quarantine")
 

@@ -26,8 +26,8 @@ from relay.store.postgres import leases
 from tests.conftest import NOW_MS
 from tests.guarantees.process import http_client
 from tests.service import logging_to_memory
-from tests.sinks.far_end import FarEnd, until
 from tests.store.places import Place, PostgresPlace, SqlitePlace
+from tests.stub_server import StubServer, until
 
 TOKEN = "a-token-of-the-simulation"
 SECOND_MS = 1000
@@ -81,13 +81,13 @@ def _free_port() -> int:
 
 @dataclass
 class World:
-    """The sandbox, the relay when it runs, and the far end of its sinks."""
+    """The sandbox, the relay when it runs, and the destination of its sinks."""
 
     folder: Path
     sandbox: Sandbox
     clock: SteppedClock
     url: str
-    far_end: FarEnd
+    destination: StubServer
     place: Place
     """Of the relay's store."""
     reconcile: str = "ask"
@@ -124,7 +124,7 @@ class World:
     def register(self) -> None:
         endpoint = self.sandbox.webhooks.create(f"http://127.0.0.1:{self.port}/webhooks", [])
         self.secret = endpoint.secret
-        self.sandbox.webhooks.create(self.far_end.url("/control"), [])
+        self.sandbox.webhooks.create(self.destination.url("/control"), [])
 
     @contextlib.asynccontextmanager
     async def relay(self, *, port: int | None = None) -> AsyncIterator["RunningRelay"]:
@@ -138,7 +138,7 @@ class World:
                 port=self.port if port is None else port,
                 store=self._store(),
                 url=self.url,
-                sink=self.far_end.url("").rstrip("/"),
+                sink=self.destination.url("").rstrip("/"),
                 reconcile=self.reconcile,
             ),
             encoding="utf-8",
@@ -185,7 +185,7 @@ class World:
         """The bodies that a sink was sent."""
         return [
             orjson.loads(request.body)
-            for request in self.far_end.requests
+            for request in self.destination.requests
             if request.target == f"/{sink}" and request.method == "POST"
         ]
 
@@ -253,7 +253,7 @@ async def world(
 ) -> AsyncIterator[World]:
     clock = SteppedClock(NOW_MS)
     sandbox = Sandbox(Workspace(seed=seed), clock=clock, timeout_s=30)
-    async with FarEnd() as far_end, sandbox.listen() as url:
+    async with StubServer() as destination, sandbox.listen() as url:
         with pytest.MonkeyPatch.context() as patch:
             # The clock goes on by hours between two heartbeats, which are in real time.
             patch.setattr(maintenance, "STALL_MS", 1 << 60)
@@ -262,7 +262,7 @@ async def world(
             # A step of the clock during a look is no cost of that look.
             patch.setattr(leases, "COST_FACTOR", 0)
             where = place or SqlitePlace(folder)
-            made = World(folder, sandbox, clock, url, far_end, where, reconcile=reconcile)
+            made = World(folder, sandbox, clock, url, destination, where, reconcile=reconcile)
             answered = sandbox.schedule.settle
 
             async def settle() -> None:

@@ -11,8 +11,8 @@ from relay.core import signature
 from relay.store.ownership import MAINTENANCE
 from tests.guarantees.process import http_client
 from tests.reconciliation.simulation import GIVEN_UP_MS, RunningRelay, World, world
-from tests.sinks.far_end import until
 from tests.store.places import PostgresPlace
+from tests.stub_server import until
 
 pytestmark = pytest.mark.servers
 
@@ -94,7 +94,7 @@ async def test_reconstructed_events_are_marked_and_go_to_no_other_sink(away: Wor
         assert away.facts("plain") == plain
         made = [
             request
-            for request in away.far_end.requests
+            for request in away.destination.requests
             if request.header.get("relay-reconstructed") == "true"
         ]
         assert len(made) == sum(run["report"]["events"].values())

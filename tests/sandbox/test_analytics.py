@@ -9,7 +9,7 @@ import pytest
 
 from relay.sandbox.viewing import Visit
 from tests.sandbox.service import Served, serving
-from tests.sinks.far_end import FarEnd
+from tests.stub_server import StubServer
 
 pytestmark = pytest.mark.servers
 
@@ -415,15 +415,15 @@ async def test_a_control_that_asks_for_the_impossible_leaves_no_view(body: dict[
 
 
 async def test_an_endpoint_hears_of_the_truth_and_the_api_says_the_same() -> None:
-    async with serving() as served, FarEnd() as far_end:
-        await served.register(far_end.url(), "video.watched", "lead.captured")
+    async with serving() as served, StubServer() as destination:
+        await served.register(destination.url(), "video.watched", "lead.captured")
         served.sandbox.populate(viewers=60, videos=6)
         await served.step(2 * DAY_S)
         truth = (await served.client.get("/sandbox/truth")).json()
         sessions = (await read(served, "/v1/analytics/sessions"))["sessions"]
         stats = await read(served, "/v1/stats")
         said = [await said_of(served, email) for email in sorted(addresses(sessions))]
-    events = [json.loads(request.body) for request in far_end.requests]
+    events = [json.loads(request.body) for request in destination.requests]
     watched = {key(each["data"]) for each in events if each["event"] == "video.watched"}
     leads = {each["data"]["id"] for each in events if each["event"] == "lead.captured"}
     assert len(watched) > 100

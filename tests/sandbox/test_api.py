@@ -10,7 +10,7 @@ import pytest
 from relay.core.clock import SystemClock
 from relay.sandbox.model import Access
 from tests.sandbox.service import MEDIA, serving
-from tests.sinks.far_end import FarEnd
+from tests.stub_server import StubServer
 
 pytestmark = pytest.mark.servers
 
@@ -137,16 +137,16 @@ async def test_answers_can_lie() -> None:
 
 
 async def test_the_clock_can_be_stopped_and_quickened() -> None:
-    async with FarEnd() as far_end, serving(clock=SystemClock()) as served:
+    async with StubServer() as destination, serving(clock=SystemClock()) as served:
         await served.control("clock", {"stopped": True})
-        await served.register(far_end.url(), "video.ready")
+        await served.register(destination.url(), "video.ready")
         await served.add()
         await served.ask("GET", "/v1/videos")
-        assert far_end.requests == []
+        assert destination.requests == []
         answer = await served.control("clock", {"stopped": False, "speed": 60})
         assert answer.json() == {"speed": 60.0, "stopped": False}
         async with asyncio.timeout(10):
-            while not far_end.requests:
+            while not destination.requests:
                 await asyncio.sleep(0.01)
 
 

@@ -3,7 +3,7 @@ import pytest
 
 from relay.core import sample_events
 from tests.sandbox.service import MEDIA, Served, serving
-from tests.sinks.far_end import FarEnd
+from tests.stub_server import StubServer
 
 pytestmark = pytest.mark.servers
 
@@ -176,8 +176,8 @@ async def test_the_list_has_pages_and_survives_the_deletion_of_its_place() -> No
 
 
 async def test_the_events_of_a_videos_life_have_the_documented_data() -> None:
-    async with serving() as served, FarEnd() as far_end:
-        await served.register(far_end.url())
+    async with serving() as served, StubServer() as destination:
+        await served.register(destination.url())
         video = (await served.add())["id"]
         await served.control(f"videos/{video}/replace")
         await served.step(3600)
@@ -188,7 +188,7 @@ async def test_the_events_of_a_videos_life_have_the_documented_data() -> None:
         await served.ask("DELETE", f"/v1/videos/{video}?permanent=true")
         assert (await served.ask("GET", f"/v1/videos/{video}")).status_code == 404
         await served.step(0)
-    events = [orjson.loads(request.body) for request in far_end.requests]
+    events = [orjson.loads(request.body) for request in destination.requests]
     assert [event["event"] for event in events] == [
         "video.created",
         *("video.ready", "video.ready", "video.ready"),
@@ -204,8 +204,8 @@ async def test_the_events_of_a_videos_life_have_the_documented_data() -> None:
 
 
 async def test_only_a_new_video_reports_that_its_processing_failed() -> None:
-    async with serving() as served, FarEnd() as far_end:
-        await served.register(far_end.url(), "video.failed", "video.ready")
+    async with serving() as served, StubServer() as destination:
+        await served.register(destination.url(), "video.failed", "video.ready")
         body = {"url": "https://files.example.com/tour.mp4"}
         new = (await served.ask("POST", "/v1/videos/import", json=body)).json()["video"]["id"]
         await served.control(f"videos/{new}/fail", {"message": "The file is empty."})
@@ -220,7 +220,7 @@ async def test_only_a_new_video_reports_that_its_processing_failed() -> None:
         assert await status(served, new) == "failed"
         assert await status(served, published) == "ready"
         assert (await served.client.post(f"/sandbox/videos/{new}/fail", json={})).status_code == 409
-    failed, ready = [orjson.loads(request.body) for request in far_end.requests]
+    failed, ready = [orjson.loads(request.body) for request in destination.requests]
     assert (failed["event"], ready["event"]) == ("video.failed", "video.ready")
     assert failed["data"]["errorMessage"] == "The file is empty."
     assert failed["data"]["durationSeconds"] is None

@@ -15,7 +15,7 @@ from relay.sandbox.model import Workspace
 from relay.sandbox.schedule import SteppedClock
 from tests.conftest import NOW_MS
 from tests.sandbox.service import serving
-from tests.sinks.far_end import FarEnd, Reply, until
+from tests.stub_server import Reply, StubServer, until
 
 pytestmark = pytest.mark.servers
 
@@ -28,10 +28,10 @@ def read(path: Path) -> Workspace:
 
 async def test_a_restart_goes_on_with_attempts_and_processing(tmp_path: Path) -> None:
     path, clock = tmp_path / "state.json", SteppedClock(NOW_MS)
-    async with FarEnd() as far_end:
-        far_end.reply = lambda _: Reply(503)
+    async with StubServer() as destination:
+        destination.reply = lambda _: Reply(503)
         async with serving(state=path, clock=clock) as served:
-            webhook = await served.register(far_end.url(), "video.created", "video.ready")
+            webhook = await served.register(destination.url(), "video.created", "video.ready")
             body = {"url": "https://files.example.com/tour.mp4"}
             await served.ask("POST", "/v1/videos/import", json=body)
             await served.step(10)
@@ -40,14 +40,14 @@ async def test_a_restart_goes_on_with_attempts_and_processing(tmp_path: Path) ->
         async with serving(read(path), state=path, clock=clock) as served:
             assert served.sandbox.workspace.keys == keys
             await served.step(9)
-            assert len(far_end.requests) == 1
+            assert len(destination.requests) == 1
             await served.step(1)
-            assert len(far_end.requests) == 2
-            far_end.reply = lambda _: Reply(200)
+            assert len(destination.requests) == 2
+            destination.reply = lambda _: Reply(200)
             await served.step(600)
             states = [each["state"] for each in await served.deliveries(webhook["id"])]
             videos = (await served.ask("GET", "/v1/videos")).json()["videos"]
-    kinds = [orjson.loads(request.body)["event"] for request in far_end.requests]
+    kinds = [orjson.loads(request.body)["event"] for request in destination.requests]
     assert kinds == ["video.created", "video.created", "video.created", "video.ready"]
     assert states == ["delivered", "delivered", "failed", "failed"]
     assert [video["status"] for video in videos] == ["ready"]
@@ -60,10 +60,10 @@ async def test_an_attempt_that_a_stop_cut_off_is_made_again(tmp_path: Path) -> N
         await served.ask("POST", f"/v1/webhooks/{webhook['id']}/test")
     workspace = read(path)
     assert [each.next_number for each in workspace.outbox] == [1]
-    async with FarEnd() as far_end, serving(workspace, state=path) as served:
-        workspace.endpoints[webhook["id"]].url = far_end.url()
+    async with StubServer() as destination, serving(workspace, state=path) as served:
+        workspace.endpoints[webhook["id"]].url = destination.url()
         await served.step(0)
-        assert len(far_end.requests) == 1
+        assert len(destination.requests) == 1
 
 
 async def test_a_change_is_on_disk_before_its_answer(tmp_path: Path) -> None:

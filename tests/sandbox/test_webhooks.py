@@ -8,7 +8,7 @@ from relay.core.clock import SystemClock
 from relay.core.event import KINDS
 from tests.conftest import NOW_MS
 from tests.sandbox.service import Served, serving
-from tests.sinks.far_end import FarEnd, Reply, Request, until
+from tests.stub_server import Reply, Request, StubServer, until
 
 pytestmark = pytest.mark.servers
 
@@ -22,14 +22,14 @@ def verified(request: Request, secret: str, *, now_s: int) -> bool:
 
 
 async def test_a_request_is_signed_as_documented() -> None:
-    async with serving() as served, FarEnd() as far_end:
+    async with serving() as served, StubServer() as destination:
         answer = await served.ask(
-            "POST", "/v1/webhooks", json={"url": far_end.url("/hooks"), "events": []}
+            "POST", "/v1/webhooks", json={"url": destination.url("/hooks"), "events": []}
         )
         await served.step(60)
         await served.add()
         await served.step(0)
-    created, ready = far_end.requests
+    created, ready = destination.requests
     assert (created.method, created.target) == ("POST", "/hooks")
     assert created.header["user-agent"] == "Service-Webhooks/1"
     assert created.header["content-type"] == "application/json"
@@ -39,9 +39,9 @@ async def test_a_request_is_signed_as_documented() -> None:
 
 @pytest.mark.parametrize("code", [404, 500, 301, 302, 199 + 1])
 async def test_only_a_2xx_is_final_and_there_are_six_attempts(code: int) -> None:
-    async with serving() as served, FarEnd() as far_end:
-        far_end.reply = lambda _: Reply(code, b"said", {"location": "/elsewhere"})
-        webhook = await served.register(far_end.url())
+    async with serving() as served, StubServer() as destination:
+        destination.reply = lambda _: Reply(code, b"said", {"location": "/elsewhere"})
+        webhook = await served.register(destination.url())
         begun_ms = served.sandbox.schedule.now_ms()
         await served.control("videos", {"title": "A"})
         await served.ask("POST", f"/v1/webhooks/{webhook['id']}/test")
@@ -56,35 +56,35 @@ async def test_only_a_2xx_is_final_and_there_are_six_attempts(code: int) -> None
         return
     assert [each["attempt"] for each in of_test] == [6, 5, 4, 3, 2, 1]
     assert sorted({time // 1000 for time in times}) == [0, 20, 60, 140, 300, 620]
-    assert {request.target for request in far_end.requests} == {"/"}
+    assert {request.target for request in destination.requests} == {"/"}
     assert served.sandbox.workspace.outbox == []
 
 
 @pytest.mark.parametrize("speed", [2, 60])
 async def test_the_waits_are_divided_by_the_speed_and_the_time_signed_is_real(speed: int) -> None:
-    async with serving(speed=speed) as served, FarEnd() as far_end:
-        far_end.reply = lambda _: Reply(503)
+    async with serving(speed=speed) as served, StubServer() as destination:
+        destination.reply = lambda _: Reply(503)
         created = await served.ask(
-            "POST", "/v1/webhooks", json={"url": far_end.url(), "events": ["video.ready"]}
+            "POST", "/v1/webhooks", json={"url": destination.url(), "events": ["video.ready"]}
         )
         await served.add()
         await served.step(700 / speed)
         times = [attempt.started_ms - NOW_MS for attempt in served.sandbox.workspace.attempts]
     waits = [0, 20, 60, 140, 300, 620]
     assert times == [pytest.approx(wait * 1000 / speed, abs=10) for wait in waits]
-    for request, time in zip(far_end.requests, times, strict=True):
+    for request, time in zip(destination.requests, times, strict=True):
         now_s = (NOW_MS + time) // 1000
         assert verified(request, created.json()["secret"], now_s=now_s)
 
 
 async def test_an_endpoint_that_is_away_gets_every_event_once_it_is_back() -> None:
-    async with serving() as served, FarEnd() as far_end:
-        url = far_end.url()
-        await far_end.stop()
+    async with serving() as served, StubServer() as destination:
+        url = destination.url()
+        await destination.stop()
         webhook = await served.register(url, "video.ready")
         await served.add()
         await served.step(70)
-        await far_end.listen()
+        await destination.listen()
         await served.step(100)
         attempts = await served.deliveries(webhook["id"])
     assert [each["state"] for each in attempts] == ["delivered", "failed", "failed", "failed"]
@@ -93,9 +93,9 @@ async def test_an_endpoint_that_is_away_gets_every_event_once_it_is_back() -> No
 
 
 async def test_an_answer_has_its_time_limit() -> None:
-    async with FarEnd() as far_end, serving(clock=SystemClock(), timeout_s=0.2) as served:
-        far_end.reply = lambda _: None
-        webhook = await served.register(far_end.url(), "video.ready")
+    async with StubServer() as destination, serving(clock=SystemClock(), timeout_s=0.2) as served:
+        destination.reply = lambda _: None
+        webhook = await served.register(destination.url(), "video.ready")
         await served.add()
 
         async def failed() -> bool:
@@ -111,8 +111,8 @@ async def test_an_answer_has_its_time_limit() -> None:
 
 
 async def test_an_endpoint_gets_the_events_of_its_subscription_and_tests() -> None:
-    async with serving() as served, FarEnd() as far_end:
-        webhook = await served.register(far_end.url(), "video.deleted")
+    async with serving() as served, StubServer() as destination:
+        webhook = await served.register(destination.url(), "video.deleted")
         await served.add()
         test = await served.ask("POST", f"/v1/webhooks/{webhook['id']}/test")
         assert test.status_code == 202
@@ -122,31 +122,31 @@ async def test_an_endpoint_gets_the_events_of_its_subscription_and_tests() -> No
         assert changed.json()["webhook"]["events"] == ["video.created"]
         await served.add()
         await served.step(0)
-    events = [orjson.loads(request.body) for request in far_end.requests]
+    events = [orjson.loads(request.body) for request in destination.requests]
     assert [event["event"] for event in events] == ["webhook.test", "video.created"]
     assert events[0]["id"] == test.json()["eventId"]
     assert events[0]["data"] == {}
 
 
 async def test_a_rotated_secret_signs_no_more_not_even_a_retry() -> None:
-    async with serving() as served, FarEnd() as far_end:
-        far_end.reply = lambda _: Reply(503)
-        body = {"url": far_end.url(), "events": ["video.ready"]}
+    async with serving() as served, StubServer() as destination:
+        destination.reply = lambda _: Reply(503)
+        body = {"url": destination.url(), "events": ["video.ready"]}
         created = (await served.ask("POST", "/v1/webhooks", json=body)).json()
         await served.add()
         await served.step(1)
         path = f"/v1/webhooks/{created['webhook']['id']}/rotate-secret"
         rotated = (await served.ask("POST", path)).json()
         await served.step(30)
-    first, second = far_end.requests
+    first, second = destination.requests
     assert rotated["secret"] != created["secret"]
     assert verified(first, created["secret"], now_s=NOW_MS // 1000)
     assert verified(second, rotated["secret"], now_s=NOW_MS // 1000 + 20)
 
 
 async def test_the_secret_is_shown_at_creation_and_rotation_only() -> None:
-    async with serving() as served, FarEnd() as far_end:
-        body = {"url": far_end.url(), "events": []}
+    async with serving() as served, StubServer() as destination:
+        body = {"url": destination.url(), "events": []}
         created = (await served.ask("POST", "/v1/webhooks", json=body)).json()
         webhook = created["webhook"]["id"]
         shown = [
@@ -159,9 +159,9 @@ async def test_the_secret_is_shown_at_creation_and_rotation_only() -> None:
 
 
 async def test_the_last_50_attempts_are_listed() -> None:
-    async with serving() as served, FarEnd() as far_end:
-        one = await served.register(far_end.url("/one"), "video.ready")
-        other = await served.register(far_end.url("/other"), "video.created")
+    async with serving() as served, StubServer() as destination:
+        one = await served.register(destination.url("/one"), "video.ready")
+        other = await served.register(destination.url("/other"), "video.created")
         for number in range(60):
             await served.add(f"Video {number}")
             await served.step(1)
@@ -169,19 +169,19 @@ async def test_the_last_50_attempts_are_listed() -> None:
         latest = await served.deliveries(one["id"])
         assert counts == [50, 50]
         assert latest[0]["startedAt"] > latest[-1]["startedAt"]
-        assert len(far_end.requests) == 120
+        assert len(destination.requests) == 120
 
 
 async def test_a_removed_endpoint_gets_nothing_more() -> None:
-    async with serving() as served, FarEnd() as far_end:
-        far_end.reply = lambda _: Reply(503)
-        webhook = await served.register(far_end.url(), "video.ready")
+    async with serving() as served, StubServer() as destination:
+        destination.reply = lambda _: Reply(503)
+        webhook = await served.register(destination.url(), "video.ready")
         await served.add()
         await served.step(1)
         removed = await served.ask("DELETE", f"/v1/webhooks/{webhook['id']}")
         assert removed.status_code == 204
         await served.step(3600)
-        assert len(far_end.requests) == 1
+        assert len(destination.requests) == 1
         gone = await served.ask("GET", f"/v1/webhooks/{webhook['id']}/deliveries")
         assert gone.status_code == 404
 
@@ -212,11 +212,11 @@ async def test_every_documented_kind_can_be_subscribed() -> None:
 
 
 async def test_in_real_time_events_are_sent_by_themselves() -> None:
-    async with FarEnd() as far_end, serving(clock=SystemClock(), speed=1000) as served:
-        await served.register(far_end.url())
+    async with StubServer() as destination, serving(clock=SystemClock(), speed=1000) as served:
+        await served.register(destination.url())
         await _import(served)
-        await until(lambda: len(far_end.requests) == 2, what="the events of an import")
-    kinds = [orjson.loads(request.body)["event"] for request in far_end.requests]
+        await until(lambda: len(destination.requests) == 2, what="the events of an import")
+    kinds = [orjson.loads(request.body)["event"] for request in destination.requests]
     assert kinds == ["video.created", "video.ready"]
 
 

@@ -14,7 +14,7 @@ from tests.conftest import NOW_MS
 from tests.ports import free_port
 from tests.sandbox.service import Served, serving
 from tests.service import Relay
-from tests.sinks.far_end import FarEnd, until
+from tests.stub_server import StubServer, until
 
 pytestmark = pytest.mark.servers
 
@@ -43,13 +43,15 @@ events = ["*", "webhook.test"]
 """
 
 
-async def registered(served: Served, folder: Path, *, port: int, far_end: FarEnd) -> config.Config:
+async def registered(
+    served: Served, folder: Path, *, port: int, destination: StubServer
+) -> config.Config:
     """Register an endpoint, and write a relay's config with its secret."""
     body = {"url": f"http://127.0.0.1:{port}{PATH}", "events": []}
     secret = (await served.ask("POST", "/v1/webhooks", json=body)).json()["secret"]
     path = folder / "config.toml"
     path.write_text(
-        DOCUMENT.format(port=port, folder=folder, secret=secret, url=far_end.url()),
+        DOCUMENT.format(port=port, folder=folder, secret=secret, url=destination.url()),
         encoding="utf-8",
     )
     return config.load(path)
@@ -60,12 +62,12 @@ async def truth(served: Served) -> dict[str, Any]:
     return document
 
 
-async def delivered(relay: Relay, far_end: FarEnd) -> list[dict[str, Any]]:
+async def delivered(relay: Relay, destination: StubServer) -> list[dict[str, Any]]:
     """Every event that the relay has stored, once its sink has taken them all."""
 
     def arrived() -> dict[str, dict[str, Any]]:
         # A step of the clock may end an attempt, so that the sink gets an event twice.
-        bodies = [orjson.loads(request.body) for request in far_end.requests]
+        bodies = [orjson.loads(request.body) for request in destination.requests]
         return {body["id"]: body for body in bodies}
 
     await until(lambda: len(arrived()) == relay.stored(), what="the last delivery")
@@ -74,13 +76,13 @@ async def delivered(relay: Relay, far_end: FarEnd) -> list[dict[str, Any]]:
 
 async def test_a_day_of_viewers_reaches_the_relays_sink_whole(tmp_path: Path) -> None:
     clock, port = SteppedClock(NOW_MS), free_port()
-    async with FarEnd() as far_end, serving(clock=clock) as served:
-        settings = await registered(served, tmp_path, port=port, far_end=far_end)
+    async with StubServer() as destination, serving(clock=clock) as served:
+        settings = await registered(served, tmp_path, port=port, destination=destination)
         async with service.serving(settings, clock=clock) as relay:
             served.sandbox.populate(viewers=40, videos=6)
             await served.step(24 * HOUR_S)
             assert served.sandbox.workspace.outbox == []
-            arrived = await delivered(relay, far_end)
+            arrived = await delivered(relay, destination)
         said = await truth(served)
     watched = Counter(
         (each["data"]["viewer"]["email"], each["data"]["video"]["id"], each["data"]["milestone"])
@@ -98,8 +100,8 @@ async def test_a_day_of_viewers_reaches_the_relays_sink_whole(tmp_path: Path) ->
 
 async def test_a_relay_that_is_away_for_minutes_misses_nothing(tmp_path: Path) -> None:
     clock, port = SteppedClock(NOW_MS), free_port()
-    async with FarEnd() as far_end, serving(clock=clock) as served:
-        settings = await registered(served, tmp_path, port=port, far_end=far_end)
+    async with StubServer() as destination, serving(clock=clock) as served:
+        settings = await registered(served, tmp_path, port=port, destination=destination)
         video = (await served.add())["id"]
         watch = {"video": video, "email": "ada@example.com", "to": 1}
         await served.control("viewers/watch", watch)
@@ -107,7 +109,7 @@ async def test_a_relay_that_is_away_for_minutes_misses_nothing(tmp_path: Path) -
         assert served.sandbox.workspace.outbox != []
         async with service.serving(settings, clock=clock) as relay:
             await served.step(320)
-            arrived = await delivered(relay, far_end)
+            arrived = await delivered(relay, destination)
         assert served.sandbox.workspace.outbox == []
     kinds = sorted(each["event"] for each in arrived)
     assert kinds == ["video.created", "video.ready", "video.watched"]
@@ -115,8 +117,8 @@ async def test_a_relay_that_is_away_for_minutes_misses_nothing(tmp_path: Path) -
 
 async def test_a_secret_that_was_rotated_is_refused_by_the_relay(tmp_path: Path) -> None:
     clock, port = SteppedClock(NOW_MS), free_port()
-    async with FarEnd() as far_end, serving(clock=clock) as served:
-        settings = await registered(served, tmp_path, port=port, far_end=far_end)
+    async with StubServer() as destination, serving(clock=clock) as served:
+        settings = await registered(served, tmp_path, port=port, destination=destination)
         async with service.serving(settings, clock=clock) as relay:
             (webhook,) = served.sandbox.workspace.endpoints
             await served.ask("POST", f"/v1/webhooks/{webhook}/rotate-secret")

@@ -16,7 +16,6 @@ from relay.core.errors import Misconfigured, Refused, SinkError, Temporary
 from relay.core.sink import Sink
 from tests.sinks.amqp.harness import AmqpHarness
 from tests.sinks.conformance import Harness, Message, watched_in
-from tests.sinks.far_end import Reply, Request
 from tests.sinks.kafka.harness import KafkaHarness
 from tests.sinks.mqtt.harness import MqttHarness
 from tests.sinks.nats.harness import NatsHarness
@@ -24,6 +23,7 @@ from tests.sinks.pubsub.harness import PubsubHarness
 from tests.sinks.redis.harness import RedisHarness
 from tests.sinks.servers import OverHttp
 from tests.sinks.sqs.harness import SqsHarness
+from tests.stub_server import Reply, Request
 
 STATUSES: Mapping[str, type[SinkError]] = {
     **dict.fromkeys(("408", "425", "429", "500", "502", "503", "504", "599"), Temporary),
@@ -42,27 +42,27 @@ class ByStatus(OverHttp):
         return Reply(body=b"ok")
 
     def table(self) -> dict[str, Any]:
-        return {"url": self.far_end.url(self.path)}
+        return {"url": self.destination.url(self.path)}
 
     async def fail(self, how: str) -> None:
         if how == self.down:
-            await self.far_end.stop()
+            await self.destination.stop()
         elif how == "no HTTP":
-            self.far_end.reply = lambda request: b"no HTTP " + self._echo(request)
+            self.destination.reply = lambda request: b"no HTTP " + self._echo(request)
         else:
-            self._answer(int(how), {"location": self.far_end.url("/other")})
+            self._answer(int(how), {"location": self.destination.url("/other")})
 
     def throttle(self, retry_after: str) -> None:
         self._answer(429, {"retry-after": retry_after})
 
     def posts(self) -> list[Request]:
-        return [request for request in self.far_end.requests if request.method == "POST"]
+        return [request for request in self.destination.requests if request.method == "POST"]
 
     def _answer(self, status: int, headers: dict[str, str]) -> None:
-        self.far_end.reply = lambda request: Reply(status, self._echo(request), headers)
+        self.destination.reply = lambda request: Reply(status, self._echo(request), headers)
 
     def _echo(self, request: Request) -> bytes:
-        return json.dumps([self.far_end.url(request.target), *request.headers]).encode()
+        return json.dumps([self.destination.url(request.target), *request.headers]).encode()
 
 
 class HttpHarness(ByStatus):
@@ -131,7 +131,7 @@ class StdoutHarness(Harness):
         "retry_after_is_kept_in_both_forms": "stdout does not ask for a pace",
         "building_opens_no_connection": "stdout is open before the relay starts",
         "no_connection_is_left_open": "stdout stays open for what comes after the sink",
-        "a_far_end_that_is_down_is_temporary_and_found_by_a_check": "nobody connects to stdout",
+        "a_destination_that_is_down_is_temporary_and_found_by_a_check": "nobody connects to stdout",
     }
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ from typing import Generic, Self, TypeVar
 from tests.brokers.door import Door
 from tests.brokers.program import Program
 from tests.sinks.conformance import Harness
-from tests.sinks.far_end import FarEnd, Reply, Request
+from tests.stub_server import Reply, Request, StubServer
 
 Server = TypeVar("Server", bound=Program)
 
@@ -87,28 +87,28 @@ class OverHttp(Harness):
     """A sink that posts to a URL, and a server that answers by a script."""
 
     def __init__(self) -> None:
-        self.far_end = FarEnd()
+        self.destination = StubServer()
 
     async def __aenter__(self) -> Self:
         await self.recover()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self.far_end.stop()
+        await self.destination.stop()
 
     @abstractmethod
     def success(self, request: Request) -> Reply: ...
 
     async def hang(self) -> None:
-        self.far_end.reply = lambda _: None
+        self.destination.reply = lambda _: None
 
     async def recover(self) -> None:
-        await self.far_end.stop()
-        await self.far_end.listen()
-        self.far_end.reply = self.success
+        await self.destination.stop()
+        await self.destination.listen()
+        self.destination.reply = self.success
 
     def connections(self) -> int:
-        return self.far_end.open
+        return self.destination.open
 
     def contacts(self) -> int:
-        return self.far_end.accepted
+        return self.destination.accepted

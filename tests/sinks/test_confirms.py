@@ -21,13 +21,13 @@ from tests.brokers.mqtt_packets import puback
 from tests.brokers.nats import NatsServer
 from tests.conftest import ManualClock
 from tests.sinks.batch import DELIVERED, series, told
-from tests.sinks.far_end import FarEnd, Reply, Request
 from tests.sinks.kafka.harness import KafkaHarness
 from tests.sinks.mqtt import test_sink as mqtt
 from tests.sinks.nats.test_sink import Make, error_of, make, server
 from tests.sinks.pubsub.harness import PubsubHarness
 from tests.sinks.redis import test_sink as redis
 from tests.sinks.sqs.test_errors import Double, double, entries, sink, take
+from tests.stub_server import Reply, Request, StubServer
 
 __all__ = ["double", "make", "server", "sink"]  # fixtures
 
@@ -203,12 +203,12 @@ async def test_sqs_an_entry_that_is_named_as_taken_and_as_failed_is_not_confirme
 async def test_pubsub_only_an_id_for_each_message_confirms(lead: Event, named: object) -> None:
     async with PubsubHarness() as harness:
         body = json.dumps({"messageIds": named}).encode()
-        real = harness.far_end.reply
+        real = harness.destination.reply
 
         def reply(request: Request) -> Reply | bytes | None:
             return Reply(200, body) if request.target.endswith(":publish") else real(request)
 
-        harness.far_end.reply = reply
+        harness.destination.reply = reply
         sink: Any = harness.build(ManualClock())
         found = told(await sink.send_batch(series(lead, 2)))
         await sink.close()
@@ -227,9 +227,9 @@ async def test_pubsub_only_an_id_for_each_message_confirms(lead: Event, named: o
     ids=repr,
 )
 async def test_http_only_a_whole_answer_with_2xx_confirms(lead: Event, said: bytes) -> None:
-    async with FarEnd() as far_end:
-        far_end.reply = lambda _: said
-        settings = http.Settings(name="crm", type="http", url=Secret(far_end.url()))
+    async with StubServer() as destination:
+        destination.reply = lambda _: said
+        settings = http.Settings(name="crm", type="http", url=Secret(destination.url()))
         sink = http.build(settings, ManualClock())
         (found,) = await asyncio.gather(sink.send(lead), return_exceptions=True)
         await sink.close()

@@ -19,8 +19,8 @@ from relay.core.sink import Sink
 from relay.core.watch_history import VIDEOS_MAX, WatchedVideo, WatchHistory
 from tests.conftest import ManualClock
 from tests.sinks.conformance import Connected, Harness, Throttling
-from tests.sinks.far_end import DEADLINE_S, until
 from tests.sinks.harnesses import HARNESSES, PARAMETERS
+from tests.stub_server import DEADLINE_S, until
 
 WATCHED = WatchHistory.of(
     [WatchedVideo(id="vid_tour", title="Product tour", milestone="75%", last_ms=1_772_443_000_000)]
@@ -34,7 +34,7 @@ HOSTILE_TITLES = (
 
 
 @pytest.fixture(params=PARAMETERS)
-async def far_end(request: pytest.FixtureRequest) -> AsyncIterator[Harness]:
+async def destination(request: pytest.FixtureRequest) -> AsyncIterator[Harness]:
     kind: type[Harness] = request.param
     why = kind.deviations.get(request.function.__name__.removeprefix("test_"))
     if why is not None:
@@ -44,14 +44,14 @@ async def far_end(request: pytest.FixtureRequest) -> AsyncIterator[Harness]:
 
 
 @pytest.fixture
-async def sink(far_end: Harness, clock: ManualClock) -> AsyncIterator[Sink]:
-    sink = far_end.build(clock)
+async def sink(destination: Harness, clock: ManualClock) -> AsyncIterator[Sink]:
+    sink = destination.build(clock)
     yield sink
     await sink.close()
 
 
-async def arrived(far_end: Harness, count: int) -> None:
-    await until(lambda: len(far_end.messages()) >= count, what=f"{count} messages")
+async def arrived(destination: Harness, count: int) -> None:
+    await until(lambda: len(destination.messages()) >= count, what=f"{count} messages")
 
 
 async def failure(sink: Sink, event: Event) -> SinkError:
@@ -71,28 +71,30 @@ def test_every_deviation_names_a_fact(kind: type[Harness]) -> None:
     assert set(kind.deviations) <= facts
 
 
-async def test_one_send_is_exactly_one_message(far_end: Harness, sink: Sink, lead: Event) -> None:
+async def test_one_send_is_exactly_one_message(
+    destination: Harness, sink: Sink, lead: Event
+) -> None:
     await sink.send(lead)
-    await arrived(far_end, 1)
+    await arrived(destination, 1)
     await sink.close()
-    assert len(far_end.messages()) == 1
+    assert len(destination.messages()) == 1
 
 
 async def test_the_event_id_travels_with_the_message(
-    far_end: Harness, sink: Sink, lead: Event
+    destination: Harness, sink: Sink, lead: Event
 ) -> None:
     await sink.send(lead)
-    await arrived(far_end, 1)
-    assert far_end.messages()[0].id == lead.id
+    await arrived(destination, 1)
+    assert destination.messages()[0].id == lead.id
 
 
-async def test_twenty_at_once_all_arrive(far_end: Harness, sink: Sink) -> None:
+async def test_twenty_at_once_all_arrive(destination: Harness, sink: Sink) -> None:
     events = [sample_events.event(LEAD_CAPTURED, event_id=f"evt_{number}") for number in range(20)]
     async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as group:
         for event in events:
             group.create_task(sink.send(event))
-    await arrived(far_end, 20)
-    assert sorted(message.id for message in far_end.messages()) == sorted(e.id for e in events)
+    await arrived(destination, 20)
+    assert sorted(message.id for message in destination.messages()) == sorted(e.id for e in events)
 
 
 @pytest.mark.parametrize(
@@ -104,51 +106,51 @@ async def test_twenty_at_once_all_arrive(far_end: Harness, sink: Sink) -> None:
     ids=["spelling", "large"],
 )
 async def test_a_raw_body_arrives_byte_for_byte(
-    far_end: Harness, sink: Sink, lead: Event, body: bytes
+    destination: Harness, sink: Sink, lead: Event, body: bytes
 ) -> None:
     await sink.send(replace(lead, body=body))
-    await arrived(far_end, 1)
-    assert not far_end.raw or far_end.messages()[0].content == body
+    await arrived(destination, 1)
+    assert not destination.raw or destination.messages()[0].content == body
 
 
 async def test_what_a_lead_has_watched_goes_beside_the_body(
-    far_end: Harness, sink: Sink, lead: Event
+    destination: Harness, sink: Sink, lead: Event
 ) -> None:
     await sink.send(replace(lead, watch_history=WATCHED))
-    await arrived(far_end, 1)
-    (message,) = far_end.messages()
+    await arrived(destination, 1)
+    (message,) = destination.messages()
     assert message.watched is not None
     assert "Product tour" in message.watched
     assert "75%" in message.watched
-    assert not far_end.raw or message.content == lead.body
+    assert not destination.raw or message.content == lead.body
 
 
 async def test_a_lead_of_whom_nothing_is_known_goes_without(
-    far_end: Harness, sink: Sink, lead: Event
+    destination: Harness, sink: Sink, lead: Event
 ) -> None:
     await sink.send(lead)
-    await arrived(far_end, 1)
-    assert far_end.messages()[0].watched is None
+    await arrived(destination, 1)
+    assert destination.messages()[0].watched is None
 
 
-async def test_no_title_can_break_a_message(far_end: Harness, sink: Sink, lead: Event) -> None:
+async def test_no_title_can_break_a_message(destination: Harness, sink: Sink, lead: Event) -> None:
     for number, title in enumerate(HOSTILE_TITLES):
         history = WatchHistory.of([WatchedVideo(id=title, title=title)] * VIDEOS_MAX)
         await sink.send(replace(lead, id=f"evt_{number}", watch_history=history))
-    await arrived(far_end, len(HOSTILE_TITLES))
-    for message in far_end.messages():
+    await arrived(destination, len(HOSTILE_TITLES))
+    for message in destination.messages():
         assert message.watched is not None
         assert message.watched.isprintable()
 
 
 async def test_cloudevents_have_an_extension_attribute_for_it(
-    far_end: Harness, clock: ManualClock, lead: Event
+    destination: Harness, clock: ManualClock, lead: Event
 ) -> None:
-    sink = far_end.build(clock, format="cloudevents")
+    sink = destination.build(clock, format="cloudevents")
     try:
         await sink.send(replace(lead, watch_history=WATCHED))
-        await arrived(far_end, 1)
-        watched = far_end.messages()[0].watched
+        await arrived(destination, 1)
+        watched = destination.messages()[0].watched
         assert watched is not None
         assert json.loads(unquote(watched))["watched"][0]["milestone"] == "75%"
     finally:
@@ -160,50 +162,52 @@ async def test_what_a_lead_has_watched_can_be_shown(sink: Sink, lead: Event) -> 
     assert "Product tour" not in json.dumps(sink.render(lead))
 
 
-async def test_what_will_pass_is_temporary(far_end: Harness, sink: Sink, lead: Event) -> None:
-    await each_comes_out_as(Temporary, far_end, sink, lead)
+async def test_what_will_pass_is_temporary(destination: Harness, sink: Sink, lead: Event) -> None:
+    await each_comes_out_as(Temporary, destination, sink, lead)
 
 
-async def test_a_refusal_is_of_this_event_alone(far_end: Harness, sink: Sink, lead: Event) -> None:
-    await each_comes_out_as(Refused, far_end, sink, lead)
+async def test_a_refusal_is_of_this_event_alone(
+    destination: Harness, sink: Sink, lead: Event
+) -> None:
+    await each_comes_out_as(Refused, destination, sink, lead)
 
 
 async def test_what_someone_must_mend_is_misconfigured(
-    far_end: Harness, sink: Sink, lead: Event
+    destination: Harness, sink: Sink, lead: Event
 ) -> None:
-    await each_comes_out_as(Misconfigured, far_end, sink, lead)
+    await each_comes_out_as(Misconfigured, destination, sink, lead)
 
 
 async def each_comes_out_as(
-    kind: type[SinkError], far_end: Harness, sink: Sink, event: Event
+    kind: type[SinkError], destination: Harness, sink: Sink, event: Event
 ) -> None:
-    failures = far_end.all_of(kind)
+    failures = destination.all_of(kind)
     assert failures, "a type without such a failure has to declare it"
     for how in failures:
-        await far_end.fail(how)
+        await destination.fail(how)
         assert (how, type(await failure(sink, event))) == (how, kind)
-        await far_end.recover()
+        await destination.recover()
         # The same sink goes on once the destination does.
-        before = len(far_end.messages())
+        before = len(destination.messages())
         await sink.send(event)
-        await arrived(far_end, before + 1)
+        await arrived(destination, before + 1)
 
 
 async def test_retry_after_is_kept_in_both_forms(
-    far_end: Harness, sink: Sink, lead: Event, clock: ManualClock
+    destination: Harness, sink: Sink, lead: Event, clock: ManualClock
 ) -> None:
-    assert isinstance(far_end, Throttling), "a type without it has to declare it"
+    assert isinstance(destination, Throttling), "a type without it has to declare it"
     for text in ("90", formatdate(clock.ms / 1000 + 90, usegmt=True)):
-        far_end.throttle(text)
+        destination.throttle(text)
         error = await failure(sink, lead)
         assert isinstance(error, Temporary)
         assert error.retry_after_ms == 90_000
 
 
-async def test_a_far_end_that_hangs_is_left_at_once(
-    far_end: Harness, sink: Sink, lead: Event
+async def test_a_destination_that_hangs_is_left_at_once(
+    destination: Harness, sink: Sink, lead: Event
 ) -> None:
-    await far_end.hang()
+    await destination.hang()
     sending = asyncio.create_task(sink.send(lead))
     await asyncio.sleep(0.05)
     assert not sending.done()
@@ -211,71 +215,71 @@ async def test_a_far_end_that_hangs_is_left_at_once(
     async with asyncio.timeout(1):
         await asyncio.wait({sending})
     assert sending.cancelled()
-    await far_end.recover()
+    await destination.recover()
     await sink.send(sample_events.event(LEAD_CAPTURED, event_id="evt_next"))
-    await until(lambda: far_end.messages()[-1].id == "evt_next", what="the next event")
+    await until(lambda: destination.messages()[-1].id == "evt_next", what="the next event")
 
 
 async def test_many_cancelled_sends_use_nothing_up(
-    far_end: Harness, sink: Sink, lead: Event
+    destination: Harness, sink: Sink, lead: Event
 ) -> None:
-    await far_end.hang()
+    await destination.hang()
     for _ in range(2):
         sending = [asyncio.create_task(sink.send(lead)) for _ in range(20)]
         await asyncio.sleep(0.05)
         for task in sending:
             task.cancel()
         await asyncio.wait(sending)
-    await far_end.recover()
+    await destination.recover()
     async with asyncio.timeout(DEADLINE_S):
         await sink.send(lead)
 
 
 async def test_no_secret_and_no_body_shows_in_an_error(
-    far_end: Harness, sink: Sink, lead: Event
+    destination: Harness, sink: Sink, lead: Event
 ) -> None:
-    for how in far_end.failures:
-        await far_end.fail(how)
+    for how in destination.failures:
+        await destination.fail(how)
         error = await failure(sink, lead)
-        for secret in (*far_end.secrets, *personal(lead)):
+        for secret in (*destination.secrets, *personal(lead)):
             assert not [text for text in told(error) if secret in text], how
-        await far_end.recover()
+        await destination.recover()
 
 
-async def test_no_secret_shows_in_the_settings(far_end: Harness) -> None:
-    settings = far_end.settings()
-    for secret in far_end.secrets:
+async def test_no_secret_shows_in_the_settings(destination: Harness) -> None:
+    settings = destination.settings()
+    for secret in destination.secrets:
         assert secret not in f"{settings!r} {settings}"
 
 
 async def test_what_it_would_send_can_be_shown_without_secrets(
-    far_end: Harness, sink: Sink, lead: Event
+    destination: Harness, sink: Sink, lead: Event
 ) -> None:
     shown = json.dumps(sink.render(lead))
     assert shown != "{}"
-    for secret in far_end.secrets:
+    for secret in destination.secrets:
         assert secret not in shown
-    assert far_end.messages() == []
+    assert destination.messages() == []
 
 
-async def test_a_check_delivers_nothing(far_end: Harness, sink: Sink) -> None:
+async def test_a_check_delivers_nothing(destination: Harness, sink: Sink) -> None:
     await sink.check()
-    assert far_end.messages() == []
+    assert destination.messages() == []
 
 
-async def test_a_far_end_that_is_down_is_temporary_and_found_by_a_check(
-    far_end: Harness, sink: Sink, lead: Event
+async def test_a_destination_that_is_down_is_temporary_and_found_by_a_check(
+    destination: Harness, sink: Sink, lead: Event
 ) -> None:
-    assert far_end.down is not None, "a type without one has to declare it"
-    await far_end.fail(far_end.down)
+    assert destination.down is not None, "a type without one has to declare it"
+    await destination.fail(destination.down)
     assert type(await failure(sink, lead)) is Temporary
     with pytest.raises(Temporary):
         await sink.check()
 
 
-async def test_closing_twice_is_fine(far_end: Harness, sink: Sink, lead: Event) -> None:
+async def test_closing_twice_is_fine(destination: Harness, sink: Sink, lead: Event) -> None:
     await sink.send(lead)
-    await arrived(far_end, 1)
+    await arrived(destination, 1)
     await sink.close()
     await sink.close()
 
@@ -284,31 +288,31 @@ async def test_a_sink_that_was_never_used_can_be_closed(sink: Sink) -> None:
     await sink.close()
 
 
-async def test_building_opens_no_connection(far_end: Harness, sink: Sink) -> None:
-    assert isinstance(far_end, Connected), "a type without any has to declare it"
+async def test_building_opens_no_connection(destination: Harness, sink: Sink) -> None:
+    assert isinstance(destination, Connected), "a type without any has to declare it"
     await asyncio.sleep(0.02)
-    assert far_end.contacts() == 0
+    assert destination.contacts() == 0
     await sink.check()
-    assert far_end.contacts() == 1
+    assert destination.contacts() == 1
 
 
-async def test_no_connection_is_left_open(far_end: Harness, sink: Sink, lead: Event) -> None:
-    assert isinstance(far_end, Connected), "a type without any has to declare it"
+async def test_no_connection_is_left_open(destination: Harness, sink: Sink, lead: Event) -> None:
+    assert isinstance(destination, Connected), "a type without any has to declare it"
     await asyncio.gather(*(sink.send(lead) for _ in range(8)))
-    assert far_end.connections() > 0
+    assert destination.connections() > 0
     await sink.close()
-    await until(lambda: far_end.connections() == 0, what="the end of the last connection")
+    await until(lambda: destination.connections() == 0, what="the end of the last connection")
 
 
-async def test_an_unknown_key_is_named(far_end: Harness) -> None:
+async def test_an_unknown_key_is_named(destination: Harness) -> None:
     with pytest.raises(msgspec.ValidationError, match="no_such_key"):
-        far_end.settings(no_such_key=1)
+        destination.settings(no_such_key=1)
 
 
-async def test_a_wrong_type_is_named(far_end: Harness) -> None:
-    for key, value in far_end.wrong_values().items():
+async def test_a_wrong_type_is_named(destination: Harness) -> None:
+    for key, value in destination.wrong_values().items():
         with pytest.raises(msgspec.ValidationError, match=rf"\$\.{key}"):
-            far_end.settings(**{key: value})
+            destination.settings(**{key: value})
 
 
 def personal(event: Event) -> Iterator[str]:

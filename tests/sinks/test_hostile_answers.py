@@ -17,12 +17,12 @@ from relay.sinks.redis import sink as redis
 from tests.brokers.pubsub_double import said
 from tests.conftest import ManualClock
 from tests.outbound.http.test_surplus_responses import of_http, of_pubsub, of_slack, of_sqs
-from tests.sinks.far_end import FarEnd, Reply
 from tests.sinks.pubsub.test_tokens import Google, google
+from tests.stub_server import Reply, StubServer
 
 __all__ = ["google"]
 
-Build = Callable[[FarEnd], Sink]
+Build = Callable[[StubServer], Sink]
 
 DOCUMENTS = [
     b"[" * 5000 + b"]" * 5000,
@@ -48,29 +48,31 @@ DATES = [
 
 
 @pytest.fixture
-async def far_end() -> AsyncIterator[FarEnd]:
-    async with FarEnd() as far_end:
-        yield far_end
+async def destination() -> AsyncIterator[StubServer]:
+    async with StubServer() as destination:
+        yield destination
 
 
 @pytest.mark.parametrize("status", [200, 400, 503])
 @pytest.mark.parametrize("build", [of_slack, of_pubsub, of_sqs])
-async def test_an_answer_that_cannot_be_read_is_the_far_ends_fault(
-    far_end: FarEnd, lead: Event, build: Build, status: int
+async def test_an_answer_that_cannot_be_read_is_the_destinations_fault(
+    destination: StubServer, lead: Event, build: Build, status: int
 ) -> None:
-    sink = build(far_end)
+    sink = build(destination)
     for document in DOCUMENTS:
-        far_end.reply = lambda _, body=document: Reply(status, body)  # type: ignore[misc]
+        destination.reply = lambda _, body=document: Reply(status, body)  # type: ignore[misc]
         with pytest.raises(SinkError):
             await sink.send(lead)
     await sink.close()
 
 
 @pytest.mark.parametrize("build", [of_slack, of_pubsub, of_sqs])
-async def test_a_check_that_is_answered_oddly_is_no_bug(far_end: FarEnd, build: Build) -> None:
-    sink = build(far_end)
+async def test_a_check_that_is_answered_oddly_is_no_bug(
+    destination: StubServer, build: Build
+) -> None:
+    sink = build(destination)
     for document in DOCUMENTS:
-        far_end.reply = lambda _, body=document: Reply(503, body)  # type: ignore[misc]
+        destination.reply = lambda _, body=document: Reply(503, body)  # type: ignore[misc]
         try:
             await sink.check()
         except SinkError as error:
@@ -197,10 +199,10 @@ def redis_at(port: int) -> Sink:
 @pytest.mark.parametrize("date", DATES)
 @pytest.mark.parametrize("build", [of_http, of_slack, of_pubsub])
 async def test_an_absurd_retry_after_hides_no_status(
-    far_end: FarEnd, lead: Event, build: Build, date: str
+    destination: StubServer, lead: Event, build: Build, date: str
 ) -> None:
-    far_end.reply = lambda _: Reply(503, headers={"retry-after": date})
-    sink = build(far_end)
+    destination.reply = lambda _: Reply(503, headers={"retry-after": date})
+    sink = build(destination)
     with pytest.raises(Temporary) as caught:
         await sink.send(lead)
     assert (caught.value.status, caught.value.retry_after_ms) == (503, None)
@@ -218,7 +220,7 @@ async def test_an_absurd_retry_after_hides_no_status(
     ],
 )
 async def test_a_token_that_cannot_be_read_is_no_bug(google: Google, token: bytes) -> None:
-    google.far_end.reply = lambda _: Reply(200, token, {"content-type": "application/json"})
+    google.destination.reply = lambda _: Reply(200, token, {"content-type": "application/json"})
     tokens = google.login()
     with pytest.raises(SinkError, match="no token"):
         await tokens.headers()
@@ -228,7 +230,7 @@ async def test_a_token_that_cannot_be_read_is_no_bug(google: Google, token: byte
 @pytest.mark.parametrize("seconds", [0, -5, "60"])
 async def test_a_token_that_ends_at_once_is_used_once(google: Google, seconds: object) -> None:
     document = {"access_token": "t", "token_type": "Bearer", "expires_in": seconds}
-    google.far_end.reply = lambda _: said(document)
+    google.destination.reply = lambda _: said(document)
     tokens = google.login()
     assert (await tokens.headers())["authorization"] == "Bearer t"
     await tokens.close()

@@ -16,7 +16,7 @@ from relay.core.sink import Sink, SinkSettings
 from tests.brokers.mosquitto import PASSWORD, Mosquitto, user_properties
 from tests.brokers.redis import RedisServer
 from tests.delivery.dispatching import policy, working
-from tests.sinks.far_end import FarEnd, Reply
+from tests.stub_server import Reply, StubServer
 
 SOON_S = 30.0
 """Longest wait for the good events, in real seconds, on a machine that is busy with others."""
@@ -39,9 +39,9 @@ async def firewall(folder: Path, bad: list[str]) -> AsyncIterator[Place]:
         taken.add(msgspec.json.decode(request.body)["id"])
         return Reply()
 
-    async with FarEnd() as far_end:
-        far_end.reply = reply
-        yield {"type": "http", "url": far_end.url()}, lambda: taken
+    async with StubServer() as destination:
+        destination.reply = reply
+        yield {"type": "http", "url": destination.url()}, lambda: taken
 
 
 @asynccontextmanager
@@ -106,7 +106,7 @@ async def arrived(delivered: Delivered, *ids: str) -> None:
 @pytest.mark.parametrize(
     "place", [firewall, *(pytest.param(each, marks=pytest.mark.servers) for each in (redis, mqtt))]
 )
-async def test_events_that_a_far_end_forbids_do_not_keep_the_others_waiting(
+async def test_events_that_a_destination_forbids_do_not_keep_the_others_waiting(
     tmp_path: Path, place: Callable[..., Any], count: int, concurrency: int
 ) -> None:
     bad = [f"bad{number:03}" for number in range(count)]

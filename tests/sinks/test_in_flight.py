@@ -25,10 +25,10 @@ from tests.brokers.rabbitmq import RabbitMq
 from tests.brokers.test_outage import Amqp, Kafka, Nats, Redis
 from tests.conftest import ManualClock
 from tests.sinks.conformance import Harness
-from tests.sinks.far_end import until
 from tests.sinks.harnesses import PARAMETERS
 from tests.sinks.servers import shared
 from tests.sinks.sqs.harness import SqsHarness
+from tests.stub_server import until
 
 CONCURRENCY = 8
 FIRST = 10
@@ -208,23 +208,23 @@ async def leave_unconfirmed(case: Silent, watch: Watch, folder: Path) -> None:
 
 
 @pytest.fixture(params=PARAMETERS)
-async def far_end(request: pytest.FixtureRequest) -> AsyncIterator[Harness]:
+async def destination(request: pytest.FixtureRequest) -> AsyncIterator[Harness]:
     async with request.param() as harness:
         yield harness
 
 
 async def test_what_was_given_up_is_not_kept(
-    far_end: Harness, clock: ManualClock, lead: Event
+    destination: Harness, clock: ManualClock, lead: Event
 ) -> None:
-    sink = far_end.build(clock, timeout="30s")
+    sink = destination.build(clock, timeout="30s")
     await sink.send(lead)
-    await far_end.hang()
+    await destination.hang()
     tracemalloc.start()
     for number in range(ROUNDS):
         await give_up([large(lead, f"evt_{number}_{n}") for n in range(CONCURRENCY)], sink)
     await until(lambda: held() < CONCURRENCY * BODY_BYTES / 2, what="less in memory")
     tracemalloc.stop()
-    await far_end.recover()
+    await destination.recover()
     await sink.close()
 
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
-from tests.sinks.far_end import DEADLINE_S
+from tests.stub_server import DEADLINE_S
 
 LOOPS = {"asyncio": False, "uvloop": True}
 """Tests' loop, and the one that the relay runs on."""

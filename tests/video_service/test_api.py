@@ -24,7 +24,7 @@ from relay.video_service.api.exchange import ANSWER_MAX_BYTES, Exchange
 from relay.video_service.api.records import Session, SessionPage, Submission, Video, Webhook
 from tests.brokers.authority import Authority
 from tests.conftest import ManualClock
-from tests.sinks.far_end import FarEnd, Reply, Request, Script
+from tests.stub_server import Reply, Request, Script, StubServer
 
 KEY = "key_of_the_tests_0123456789"
 EMAIL = "ada@example.com"
@@ -52,13 +52,13 @@ SESSION = {
 
 
 @pytest.fixture
-async def far() -> AsyncIterator[FarEnd]:
-    async with FarEnd() as far:
-        yield far
+async def peer() -> AsyncIterator[StubServer]:
+    async with StubServer() as peer:
+        yield peer
 
 
 @pytest.fixture
-async def connect(far: FarEnd, clock: ManualClock) -> AsyncIterator[Connect]:
+async def connect(peer: StubServer, clock: ManualClock) -> AsyncIterator[Connect]:
     """Creates clients whose waits take no time but advance the clock."""
     clients: list[Api] = []
 
@@ -67,7 +67,7 @@ async def connect(far: FarEnd, clock: ManualClock) -> AsyncIterator[Connect]:
         await asyncio.sleep(0)
 
     def connect(timeout_s: float = 10.0, **changes: Any) -> Api:
-        values = {"base_url": far.url(), "key": Secret(KEY), **changes}
+        values = {"base_url": peer.url(), "key": Secret(KEY), **changes}
         settings = ApiSettings(**values)
         budgets = ProcessBudgets(monotonic=clock.monotonic)
         budget = Budget(settings.key, budgets, monotonic=clock.monotonic, sleep=sleep)
@@ -110,8 +110,8 @@ async def failure(api: Api) -> ApiError:
     return caught.value
 
 
-async def test_sessions_are_read_page_by_page(far: FarEnd, connect: Connect) -> None:
-    far.reply = said(
+async def test_sessions_are_read_page_by_page(peer: StubServer, connect: Connect) -> None:
+    peer.reply = said(
         {"sessions": [SESSION], "next": "ses_01"}, {"sessions": [{"id": "ses_02"}], "next": None}
     )
     first, second = await pages(connect(), after="ses_00")
@@ -140,15 +140,15 @@ async def test_sessions_are_read_page_by_page(far: FarEnd, connect: Connect) -> 
         next="ses_01",
     )
     assert second == SessionPage(sessions=(Session(id="ses_02"),), next=None)
-    assert [request.target for request in far.requests] == [
+    assert [request.target for request in peer.requests] == [
         "/v1/analytics/sessions?after=ses_00",
         "/v1/analytics/sessions?after=ses_01",
     ]
-    assert {request.header["authorization"] for request in far.requests} == {f"Bearer {KEY}"}
+    assert {request.header["authorization"] for request in peer.requests} == {f"Bearer {KEY}"}
 
 
 async def test_what_a_person_watched_is_asked_by_their_address(
-    far: FarEnd, connect: Connect
+    peer: StubServer, connect: Connect
 ) -> None:
     item = {
         "video": {"id": "vid_01", "title": "Product tour"},
@@ -156,19 +156,19 @@ async def test_what_a_person_watched_is_asked_by_their_address(
         "finished": True,
         "lastWatchedAt": "2026-03-02T09:30:00Z",
     }
-    far.reply = said({"viewer": {"email": EMAIL}, "videos": [item, {"video": {}}, "no object"]})
+    peer.reply = said({"viewer": {"email": EMAIL}, "videos": [item, {"video": {}}, "no object"]})
     api = connect()
     (watched,) = await api.viewer("ada+tour@example.com")
     assert (watched.video_id, watched.percent, watched.finished) == ("vid_01", 90.0, True)
     assert watched.last_ms == 1_772_443_800_000
     assert api.skipped == 2
-    query = urlsplit(far.requests[0].target).query
+    query = urlsplit(peer.requests[0].target).query
     assert parse_qs(query) == {"email": ["ada+tour@example.com"]}
 
 
-async def test_videos_of_all_pages_are_one_list(far: FarEnd, connect: Connect) -> None:
+async def test_videos_of_all_pages_are_one_list(peer: StubServer, connect: Connect) -> None:
     video = {"id": "vid_01", "status": "ready", "version": 2, "durationSeconds": 61.5}
-    far.reply = said(
+    peer.reply = said(
         {"videos": [video], "next": "vid_01"}, listed(videos=[{"id": "vid_02", "trashed": True}])
     )
     assert await all_videos(connect()) == [
@@ -177,10 +177,10 @@ async def test_videos_of_all_pages_are_one_list(far: FarEnd, connect: Connect) -
     ]
 
 
-async def test_an_endpoint_is_managed(far: FarEnd, connect: Connect) -> None:
+async def test_an_endpoint_is_managed(peer: StubServer, connect: Connect) -> None:
     url = "https://hooks.example.com/webhooks"
     webhook = {"id": "wh/01", "url": url, "events": []}
-    far.reply = said({"webhook": webhook, "secret": "whsec_new", "eventId": "evt_1"})
+    peer.reply = said({"webhook": webhook, "secret": "whsec_new", "eventId": "evt_1"})
     api = connect()
     registration = await api.register(url, ["lead.captured"])
     assert registration.webhook == Webhook(id="wh/01", url=url, events=())
@@ -190,7 +190,7 @@ async def test_an_endpoint_is_managed(far: FarEnd, connect: Connect) -> None:
     assert await api.rotate_secret("wh/01") == Secret("whsec_new")
     assert await api.send_test("wh/01") == "evt_1"
     await api.remove("wh/01")
-    assert [(request.method, request.target, request.body) for request in far.requests] == [
+    assert [(request.method, request.target, request.body) for request in peer.requests] == [
         (
             "POST",
             "/v1/webhooks",
@@ -205,26 +205,26 @@ async def test_an_endpoint_is_managed(far: FarEnd, connect: Connect) -> None:
 
 
 async def test_answers_without_a_wrapper_or_a_body_are_understood(
-    far: FarEnd, connect: Connect
+    peer: StubServer, connect: Connect
 ) -> None:
-    far.reply = said({"id": "wh_01", "secret": "whsec_new"})
+    peer.reply = said({"id": "wh_01", "secret": "whsec_new"})
     api = connect()
     assert (await api.register("https://hooks.example.com", [])).webhook == Webhook(id="wh_01")
-    far.reply = lambda _: Reply(204)
+    peer.reply = lambda _: Reply(204)
     assert await api.set_events("wh_01", []) == Webhook(id="wh_01")
     assert await api.send_test("wh_01") is None
 
 
 async def test_a_secret_counts_although_the_rest_of_the_answer_is_missing(
-    far: FarEnd, connect: Connect
+    peer: StubServer, connect: Connect
 ) -> None:
-    far.reply = said({"webhook": {"uid": 7, "secret": "whsec_new"}})
+    peer.reply = said({"webhook": {"uid": 7, "secret": "whsec_new"}})
     registration = await connect().register("https://hooks.example.com", [])
     assert (registration.webhook, registration.secret) == (None, Secret("whsec_new"))
 
 
-async def test_attempts_are_listed(far: FarEnd, connect: Connect) -> None:
-    far.reply = said(
+async def test_attempts_are_listed(peer: StubServer, connect: Connect) -> None:
+    peer.reply = said(
         {"deliveries": [{"id": "att_1", "event": "lead.captured", "status": 202, "attempt": 1}]}
     )
     (attempt,) = await connect().deliveries("wh_01")
@@ -233,7 +233,7 @@ async def test_attempts_are_listed(far: FarEnd, connect: Connect) -> None:
 
 
 async def test_unknown_fields_are_ignored_and_wrong_types_are_unknown(
-    far: FarEnd, connect: Connect
+    peer: StubServer, connect: Connect
 ) -> None:
     lies = {
         "id": "vid_01",
@@ -247,22 +247,22 @@ async def test_unknown_fields_are_ignored_and_wrong_types_are_unknown(
         "updatedAt": 1_772_443_800,
         "surprise": {"of": "any kind"},
     }
-    far.reply = said(listed(videos=[lies, {"title": "no id"}, {"id": ""}, {"id": 5}, None]))
+    peer.reply = said(listed(videos=[lies, {"title": "no id"}, {"id": ""}, {"id": 5}, None]))
     api = connect()
     assert await all_videos(api) == [Video(id="vid_01")]
     assert api.skipped == 4
 
 
-async def test_fields_can_have_other_names(far: FarEnd, connect: Connect) -> None:
-    far.reply = said({"data": [{"uid": "vid_01"}], "cursor": None})
+async def test_fields_can_have_other_names(peer: StubServer, connect: Connect) -> None:
+    peer.reply = said({"data": [{"uid": "vid_01"}], "cursor": None})
     api = connect(fields={"videos": "data", "video.id": "uid", "next": "cursor"})
     assert await all_videos(api) == [Video(id="vid_01")]
 
 
 async def test_half_a_character_in_a_text_spoils_nothing_else(
-    far: FarEnd, connect: Connect
+    peer: StubServer, connect: Connect
 ) -> None:
-    far.reply = lambda _: Reply(body=b'{"videos": [{"id": "vid_01", "title": "a\\ud83d"}]}')
+    peer.reply = lambda _: Reply(body=b'{"videos": [{"id": "vid_01", "title": "a\\ud83d"}]}')
     assert await all_videos(connect()) == [Video(id="vid_01", title="a?")]
 
 
@@ -282,20 +282,22 @@ async def test_half_a_character_in_a_text_spoils_nothing_else(
     ids=["empty", "html", "list", "null", "no list", "object", "bytes", "deep", "nan"],
 )
 async def test_an_answer_of_another_kind_is_no_empty_list(
-    far: FarEnd, connect: Connect, body: bytes
+    peer: StubServer, connect: Connect, body: bytes
 ) -> None:
-    far.reply = lambda _: Reply(body=body)
+    peer.reply = lambda _: Reply(body=body)
     with pytest.raises(ApiError) as caught:
         await all_videos(connect())
     assert caught.value.reason == "broken answer"
 
 
-async def test_a_list_that_leads_back_to_its_beginning_ends(far: FarEnd, connect: Connect) -> None:
-    far.reply = said(*({"sessions": [], "next": place} for place in ("a", "b", "a")))
+async def test_a_list_that_leads_back_to_its_beginning_ends(
+    peer: StubServer, connect: Connect
+) -> None:
+    peer.reply = said(*({"sessions": [], "next": place} for place in ("a", "b", "a")))
     with pytest.raises(ApiError) as caught:
         await pages(connect())
     assert caught.value.reason == "broken answer"
-    assert len(far.requests) == 3
+    assert len(peer.requests) == 3
 
 
 @pytest.mark.parametrize(
@@ -312,33 +314,33 @@ async def test_a_list_that_leads_back_to_its_beginning_ends(far: FarEnd, connect
     ],
 )
 async def test_a_status_has_a_reason_and_only_passing_ones_are_tried_again(
-    far: FarEnd, connect: Connect, status: int, reason: str, tries: int
+    peer: StubServer, connect: Connect, status: int, reason: str, tries: int
 ) -> None:
-    far.reply = lambda _: Reply(status, headers={"location": far.url("/elsewhere")})
+    peer.reply = lambda _: Reply(status, headers={"location": peer.url("/elsewhere")})
     error = await failure(connect())
     assert (error.reason, error.status) == (reason, status)
-    assert len(far.requests) == tries
+    assert len(peer.requests) == tries
 
 
-async def test_a_read_survives_two_failures(far: FarEnd, connect: Connect) -> None:
+async def test_a_read_survives_two_failures(peer: StubServer, connect: Connect) -> None:
     good = Reply(body=b'{"webhook": {"id": "wh_01"}}')
-    far.reply = replies(Reply(500), b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n{", good)
+    peer.reply = replies(Reply(500), b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n{", good)
     assert await connect().webhook("wh_01") == Webhook(id="wh_01")
 
 
 @pytest.mark.parametrize("reply", [Reply(500), b"", Reply(200, b"<html>")])
 async def test_a_change_is_sent_once_and_may_have_been_carried_out(
-    far: FarEnd, connect: Connect, reply: Reply | bytes
+    peer: StubServer, connect: Connect, reply: Reply | bytes
 ) -> None:
-    far.reply = lambda _: reply
+    peer.reply = lambda _: reply
     with pytest.raises(ApiError) as caught:
         await connect().rotate_secret("wh_01")
     assert caught.value.uncertain
-    assert len(far.requests) == 1
+    assert len(peer.requests) == 1
 
 
-async def test_a_refused_change_was_not_carried_out(far: FarEnd, connect: Connect) -> None:
-    far.reply = lambda _: Reply(403)
+async def test_a_refused_change_was_not_carried_out(peer: StubServer, connect: Connect) -> None:
+    peer.reply = lambda _: Reply(403)
     with pytest.raises(ApiError) as caught:
         await connect().rotate_secret("wh_01")
     assert not caught.value.uncertain
@@ -346,11 +348,11 @@ async def test_a_refused_change_was_not_carried_out(far: FarEnd, connect: Connec
 
 @pytest.mark.parametrize("as_date", [False, True])
 async def test_a_limit_is_obeyed_as_long_as_it_says(
-    far: FarEnd, connect: Connect, clock: ManualClock, *, as_date: bool
+    peer: StubServer, connect: Connect, clock: ManualClock, *, as_date: bool
 ) -> None:
     good = Reply(body=b'{"secret": "whsec_new"}')
     asked = formatdate(time.time() + 7.9, usegmt=True) if as_date else "7"
-    far.reply = replies(Reply(429, headers={"retry-after": asked}), good)
+    peer.reply = replies(Reply(429, headers={"retry-after": asked}), good)
     begun_ms = clock.ms
     assert await connect().rotate_secret("wh_01") == Secret("whsec_new")
     assert 5000 <= clock.ms - begun_ms < 8000
@@ -358,65 +360,65 @@ async def test_a_limit_is_obeyed_as_long_as_it_says(
 
 @pytest.mark.parametrize("headers", [{}, {"retry-after": "soon"}, {"retry-after": "-5"}])
 async def test_a_limit_without_a_time_is_waited_for_longer_each_time(
-    far: FarEnd, connect: Connect, clock: ManualClock, headers: dict[str, str]
+    peer: StubServer, connect: Connect, clock: ManualClock, headers: dict[str, str]
 ) -> None:
-    far.reply = lambda _: Reply(429, headers=headers)
+    peer.reply = lambda _: Reply(429, headers=headers)
     begun_ms = clock.ms
     error = await failure(connect())
     assert (error.reason, error.status) == ("rate limited", 429)
-    assert len(far.requests) == 6
+    assert len(peer.requests) == 6
     assert 60_000 <= clock.ms - begun_ms < 120_000
 
 
 async def test_a_limit_beyond_all_patience_is_reported_at_once(
-    far: FarEnd, connect: Connect, clock: ManualClock
+    peer: StubServer, connect: Connect, clock: ManualClock
 ) -> None:
-    far.reply = lambda _: Reply(429, headers={"retry-after": "999999999"})
+    peer.reply = lambda _: Reply(429, headers={"retry-after": "999999999"})
     begun_ms = clock.ms
     api = connect()
     assert (await failure(api)).reason == "rate limited"
     assert (await failure(api)).reason == "rate limited"
     assert clock.ms == begun_ms
-    assert len(far.requests) == 1
+    assert len(peer.requests) == 1
 
 
-async def test_a_service_that_is_down_is_reported(far: FarEnd, connect: Connect) -> None:
-    await far.stop()
+async def test_a_service_that_is_down_is_reported(peer: StubServer, connect: Connect) -> None:
+    await peer.stop()
     error = await failure(connect())
     assert (error.reason, error.uncertain) == ("cannot connect", False)
 
 
-async def test_a_service_that_never_answers_is_given_up(far: FarEnd, connect: Connect) -> None:
-    far.reply = lambda _: None
+async def test_a_service_that_never_answers_is_given_up(peer: StubServer, connect: Connect) -> None:
+    peer.reply = lambda _: None
     assert (await failure(connect(timeout_s=0.1))).reason == "no answer"
-    assert len(far.requests) == 3
+    assert len(peer.requests) == 3
 
 
 async def test_an_unknown_authority_is_a_failure_of_tls(tmp_path: Path, connect: Connect) -> None:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(Authority(tmp_path / "authority").issue("server"))
-    async with FarEnd(tls=context) as far:
-        assert (await failure(connect(base_url=far.url()))).reason == "TLS failed"
+    async with StubServer(tls=context) as peer:
+        assert (await failure(connect(base_url=peer.url()))).reason == "TLS failed"
 
 
 @pytest.mark.parametrize("length", [str(ANSWER_MAX_BYTES + 1), None], ids=["named", "unnamed"])
 async def test_an_answer_is_read_up_to_a_bound(
-    far: FarEnd, connect: Connect, length: str | None
+    peer: StubServer, connect: Connect, length: str | None
 ) -> None:
     head = f"content-length: {length}\r\n" if length else ""
     body = b"x" * (ANSWER_MAX_BYTES + 1)
-    far.reply = lambda _: f"HTTP/1.1 200 OK\r\n{head}\r\n".encode() + body
+    peer.reply = lambda _: f"HTTP/1.1 200 OK\r\n{head}\r\n".encode() + body
     assert (await failure(connect())).reason == "answer too large"
 
 
-async def test_a_compressed_answer_is_not_unpacked(far: FarEnd, connect: Connect) -> None:
-    far.reply = lambda _: Reply(body=b"bomb", headers={"content-encoding": "gzip"})
+async def test_a_compressed_answer_is_not_unpacked(peer: StubServer, connect: Connect) -> None:
+    peer.reply = lambda _: Reply(body=b"bomb", headers={"content-encoding": "gzip"})
     assert (await failure(connect())).reason == "broken answer"
-    assert {request.header["accept-encoding"] for request in far.requests} == {"identity"}
+    assert {request.header["accept-encoding"] for request in peer.requests} == {"identity"}
 
 
 async def test_errors_and_logs_name_neither_key_nor_person_nor_address(
-    far: FarEnd, connect: Connect, caplog: pytest.LogCaptureFixture
+    peer: StubServer, connect: Connect, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
     api = connect(timeout_s=0.1)
@@ -426,12 +428,12 @@ async def test_errors_and_logs_name_neither_key_nor_person_nor_address(
         return Reply(418, f"{request.target} {KEY}".encode())
 
     for reply in (hostile, lambda _: None):
-        far.reply = reply
+        peer.reply = reply
         with pytest.raises(ApiError) as caught:
             await api.viewer(EMAIL)
         error = caught.value
         assert error.__context__ is None
         texts += [str(error), repr(error), *map(str, error.args)]
     for text in (*texts, caplog.text):
-        for hidden in (KEY, EMAIL, "ada%40", str(far.port), "viewer"):
+        for hidden in (KEY, EMAIL, "ada%40", str(peer.port), "viewer"):
             assert hidden not in text

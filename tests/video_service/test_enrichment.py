@@ -25,7 +25,7 @@ from relay.video_service.enrichment import ADDRESS_MAX, LOOKUPS_MAX, REQUESTS_MA
 from relay.video_service.kept_histories import KEPT_S, PERSONS_MAX, KeptHistories, Key
 from relay.video_service.pauses import FIRST_S, MAX_S, Pauses
 from tests.conftest import ManualClock
-from tests.sinks.far_end import FarEnd, Reply, until
+from tests.stub_server import Reply, StubServer, until
 
 KEY = "key_of_the_tests_0123456789"
 EMAIL = "ada@example.com"
@@ -49,10 +49,10 @@ async def at_once(_: float) -> None:
 class Bench:
     """Asks a server that a test scripts, by the real client."""
 
-    def __init__(self, far: FarEnd, clock: ManualClock) -> None:
-        self.far = far
+    def __init__(self, peer: StubServer, clock: ManualClock) -> None:
+        self.peer = peer
         self.clock = clock
-        self.far.reply = lambda _: said(TOUR)
+        self.peer.reply = lambda _: said(TOUR)
         self.erased: set[str] = set()
         self.store_fails = False
         self.budget = Budget(Secret(KEY), ProcessBudgets())
@@ -63,7 +63,7 @@ class Bench:
         self.histories.adopt({"main": self.settings()})
 
     def settings(self, **changes: Any) -> ApiSettings:
-        values: dict[str, Any] = {"base_url": self.far.url(""), "key": Secret(KEY), **changes}
+        values: dict[str, Any] = {"base_url": self.peer.url(""), "key": Secret(KEY), **changes}
         return ApiSettings(**values)
 
     def _connect(self, settings: ApiSettings) -> Api:
@@ -96,16 +96,16 @@ class Bench:
 
     def asked(self) -> list[str]:
         """The addresses that the API was asked for."""
-        queries = [parse_qs(urlsplit(request.target).query) for request in self.far.requests]
+        queries = [parse_qs(urlsplit(request.target).query) for request in self.peer.requests]
         return [query["email"][0] for query in queries]
 
 
 @pytest.fixture
-async def bench(far_end: FarEnd, clock: ManualClock) -> AsyncIterator[Bench]:
-    bench = Bench(far_end, clock)
+async def bench(destination: StubServer, clock: ManualClock) -> AsyncIterator[Bench]:
+    bench = Bench(destination, clock)
     yield bench
     await bench.histories.close()
-    await until(lambda: far_end.open == 0, what="the end of the last connection")
+    await until(lambda: destination.open == 0, what="the end of the last connection")
 
 
 def lead_of(event: Event, email: object, *, source: str = "main") -> Event:
@@ -147,14 +147,14 @@ async def test_it_says_what_the_api_says(bench: Bench, ada: Event) -> None:
 async def test_the_furthest_milestone_follows_from_what_was_watched(
     bench: Bench, ada: Event, watched: dict[str, Any], milestone: str | None
 ) -> None:
-    bench.far.reply = lambda _: said({"video": {"id": "vid_01"}, **watched})
+    bench.peer.reply = lambda _: said({"video": {"id": "vid_01"}, **watched})
     history = await bench.ask(ada)
     assert history is not None
     assert history.videos[0].milestone == milestone
 
 
 async def test_a_person_unknown_to_the_api_has_watched_nothing(bench: Bench, ada: Event) -> None:
-    bench.far.reply = lambda _: said()
+    bench.peer.reply = lambda _: said()
     history = await bench.ask(ada)
     assert history is not None
     assert history.count == 0
@@ -239,9 +239,9 @@ async def test_what_is_kept_is_not_used_while_the_store_cannot_tell_of_erasures(
 
 
 async def test_an_erasure_ends_look_ups_that_have_begun(bench: Bench, ada: Event) -> None:
-    bench.far.reply = lambda _: None
+    bench.peer.reply = lambda _: None
     asking = asyncio.create_task(bench.ask(ada))
-    await until(lambda: len(bench.far.requests) == 1, what="the request")
+    await until(lambda: len(bench.peer.requests) == 1, what="the request")
     bench.histories.forget(EMAIL)
     assert await asking is None
     assert bench.histories.of(EMAIL) == []
@@ -264,18 +264,18 @@ async def test_an_erasure_ends_look_ups_that_have_begun(bench: Bench, ada: Event
 async def test_after_a_failure_nobody_is_asked_for_a_while(
     bench: Bench, ada: Event, reply: Reply | bytes
 ) -> None:
-    bench.far.reply = lambda _: reply
+    bench.peer.reply = lambda _: reply
     with structlog.testing.capture_logs() as lines:
         assert await bench.ask(ada) is None
-        requests = len(bench.far.requests)
+        requests = len(bench.peer.requests)
         assert await bench.ask(ada) is None
-    assert len(bench.far.requests) == requests
+    assert len(bench.peer.requests) == requests
     assert bench.counts == {"failed": 1, "paused": 1}
     (line,) = lines
     assert (line["event"], line["source"]) == ("enrichment.failed", "main")
     assert EMAIL not in str(line)
     assert KEY not in str(line)
-    bench.far.reply = lambda _: said(TOUR)
+    bench.peer.reply = lambda _: said(TOUR)
     bench.clock.ms += round(FIRST_S * 1000)
     assert await bench.ask(ada) is not None
 
@@ -293,20 +293,20 @@ async def test_after_a_failure_nobody_is_asked_for_a_while(
     ids=repr,
 )
 async def test_a_lying_api_breaks_nothing(bench: Bench, ada: Event, document: object) -> None:
-    bench.far.reply = lambda _: Reply(body=orjson.dumps(document))
+    bench.peer.reply = lambda _: Reply(body=orjson.dumps(document))
     history = await bench.ask(ada)
     assert history is None or (history.count <= 1 and history.last_ms is None)
 
 
 async def test_an_api_that_is_down_is_asked_once(bench: Bench, ada: Event, lead: Event) -> None:
-    await bench.far.stop()
+    await bench.peer.stop()
     leads = [lead_of(lead, f"person{number}@example.com") for number in range(5)]
     assert [await bench.ask(each) for each in leads] == [None] * 5
     assert bench.counts == {"failed": 1, "paused": 4}
 
 
 async def test_a_slow_api_is_left_alone_after_the_limit(bench: Bench, ada: Event) -> None:
-    bench.far.reply = lambda _: None
+    bench.peer.reply = lambda _: None
     with structlog.testing.capture_logs() as lines:
         assert await bench.ask(ada, within_s=0.1) is None
         assert await bench.ask(ada) is None
@@ -325,13 +325,13 @@ async def test_an_answer_that_is_late_for_one_message_serves_the_next(
 
 
 async def test_a_limited_api_delays_nothing_beyond_the_limit(bench: Bench, ada: Event) -> None:
-    bench.far.reply = lambda _: Reply(429, headers={"retry-after": "60"})
+    bench.peer.reply = lambda _: Reply(429, headers={"retry-after": "60"})
     started_s = time.monotonic()
     asking = asyncio.create_task(bench.ask(ada, within_s=1.0))
-    await until(lambda: len(bench.far.requests) == 1, what="the request")
+    await until(lambda: len(bench.peer.requests) == 1, what="the request")
     assert await asking is None
     assert time.monotonic() - started_s < 5
-    assert len(bench.far.requests) == 1
+    assert len(bench.peer.requests) == 1
     assert bench.counts == {"late": 1}
 
 
@@ -344,12 +344,12 @@ async def test_a_budget_that_is_spent_is_not_exceeded(bench: Bench, ada: Event) 
 
 
 async def test_a_burst_of_leads_makes_few_requests_at_once(bench: Bench, lead: Event) -> None:
-    bench.far.reply = lambda _: None
+    bench.peer.reply = lambda _: None
     leads = [lead_of(lead, f"person{number}@example.com") for number in range(LOOKUPS_MAX + 10)]
     asking = [asyncio.create_task(bench.ask(each)) for each in leads]
-    await until(lambda: len(bench.far.requests) == REQUESTS_MAX, what="the requests")
+    await until(lambda: len(bench.peer.requests) == REQUESTS_MAX, what="the requests")
     await asyncio.sleep(0.05)
-    assert len(bench.far.requests) == REQUESTS_MAX
+    assert len(bench.peer.requests) == REQUESTS_MAX
     assert bench.counts == {"busy": 10}
     for each in asking:
         each.cancel()
@@ -365,18 +365,18 @@ async def test_a_changed_api_is_asked_anew_and_an_unchanged_one_is_not(
     bench.histories.adopt({"main": bench.settings(key=Secret("another-key-0123456789"))})
     assert bench.histories.of(EMAIL) == []
     await bench.ask(ada)
-    keys = [request.header["authorization"] for request in bench.far.requests]
+    keys = [request.header["authorization"] for request in bench.peer.requests]
     assert keys == [f"Bearer {KEY}", "Bearer another-key-0123456789"]
 
 
 async def test_what_is_no_longer_wanted_is_not_asked(bench: Bench, ada: Event) -> None:
-    bench.far.reply = lambda _: None
+    bench.peer.reply = lambda _: None
     asking = asyncio.create_task(bench.ask(ada))
-    await until(lambda: len(bench.far.requests) == 1, what="the request")
+    await until(lambda: len(bench.peer.requests) == 1, what="the request")
     bench.histories.adopt({})
     assert await asking is None
     assert await bench.ask(ada) is None
-    assert len(bench.far.requests) == 1
+    assert len(bench.peer.requests) == 1
 
 
 def test_only_so_many_persons_are_kept(clock: ManualClock) -> None:

@@ -8,12 +8,12 @@ import pytest
 from tests import service
 from tests.admin.page.visiting import ADMIN, Start
 from tests.service import Relay
-from tests.sinks.far_end import FarEnd
+from tests.stub_server import StubServer
 
 
 @pytest.fixture
-def start(tmp_path: Path, far_end: FarEnd) -> Start:
+def start(tmp_path: Path, destination: StubServer) -> Start:
     def started(more: str = "") -> contextlib.AbstractAsyncContextManager[Relay]:
-        return service.serving(service.read(tmp_path, tables=ADMIN + more, far_end=far_end))
+        return service.serving(service.read(tmp_path, tables=ADMIN + more, destination=destination))
 
     return started

@@ -20,16 +20,16 @@ from tests.admin.test_api import body, send
 from tests.caller import PATIENCE_S
 from tests.operator import operating
 from tests.service import Relay, ShiftedClock
-from tests.sinks.far_end import FarEnd, Reply, until
+from tests.stub_server import Reply, StubServer, until
 
 Start = Callable[..., contextlib.AbstractAsyncContextManager[Relay]]
 
 
 @pytest.fixture
-async def far_end() -> AsyncIterator[FarEnd]:
-    async with FarEnd() as far_end:
-        far_end.reply = lambda request: Reply(422 if request.target == "/leads" else 200)
-        yield far_end
+async def destination() -> AsyncIterator[StubServer]:
+    async with StubServer() as destination:
+        destination.reply = lambda request: Reply(422 if request.target == "/leads" else 200)
+        yield destination
 
 
 @pytest.fixture
@@ -38,9 +38,9 @@ def clock() -> ShiftedClock:
 
 
 @pytest.fixture
-def start(tmp_path: Path, far_end: FarEnd, clock: ShiftedClock) -> Start:
+def start(tmp_path: Path, destination: StubServer, clock: ShiftedClock) -> Start:
     def started() -> contextlib.AbstractAsyncContextManager[Relay]:
-        settings = service.read(tmp_path, tables=ADMIN, far_end=far_end)
+        settings = service.read(tmp_path, tables=ADMIN, destination=destination)
         return service.serving(settings, clock=clock)
 
     return started
@@ -91,7 +91,7 @@ async def changes(relay: Relay) -> list[dict[str, Any]]:
 
 
 async def test_what_a_filter_matches_is_counted_shown_and_replayed(
-    start: Start, far_end: FarEnd
+    start: Start, destination: StubServer
 ) -> None:
     async with start() as relay, visiting(relay) as visitor:
         await fill(relay)
@@ -107,7 +107,7 @@ async def test_what_a_filter_matches_is_counted_shown_and_replayed(
             "3",
         ]
         assert await changes(relay) == []
-        far_end.reply = lambda _: Reply()
+        destination.reply = lambda _: Reply()
         await send(relay, body("late", email=ADA))
         replay = await visitor.submit(confirm(page))
         assert title(replay) == "Replay 1"
@@ -144,7 +144,9 @@ async def test_a_replay_goes_to_one_sink_and_only_once(start: Start) -> None:
         assert len((await visitor.see("/replays")).rows()) == 1
 
 
-async def test_a_running_replay_is_cancelled_and_says_so(start: Start, far_end: FarEnd) -> None:
+async def test_a_running_replay_is_cancelled_and_says_so(
+    start: Start, destination: StubServer
+) -> None:
     async with start() as relay, visiting(relay) as visitor, operating(relay) as operator:
         await fill(relay)
         await operator.post("/sinks/leads/pause")

@@ -18,7 +18,7 @@ from tests.admin.page.visiting import ADMIN, VIEWER_TOKEN, visiting
 from tests.admin.test_api import body, send
 from tests.operator import operating
 from tests.service import Relay
-from tests.sinks.far_end import FarEnd
+from tests.stub_server import StubServer
 
 ADA = "ada.secret@example.com"
 HIDDEN = (ADA, "ada.secret", "lovelace", "at 127.0.0.1", "person:")
@@ -26,8 +26,8 @@ NONE = "\N{EN DASH}"
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>\u202egpj"
 
 
-def read(folder: Path, far_end: FarEnd | None = None) -> Any:
-    return service.read(folder, tables=ADMIN, far_end=far_end)
+def read(folder: Path, destination: StubServer | None = None) -> Any:
+    return service.read(folder, tables=ADMIN, destination=destination)
 
 
 async def record(
@@ -54,7 +54,7 @@ def test_every_audited_operation_has_words() -> None:
 
 
 async def test_changes_are_listed_in_words_with_their_results(tmp_path: Path) -> None:
-    async with FarEnd() as far_end, service.serving(read(tmp_path, far_end)) as relay:
+    async with StubServer() as destination, service.serving(read(tmp_path, destination)) as relay:
         async with operating(relay) as operator:
             await send(relay, body("a"), body("b"))
             await relay.until_counted("relay_deliveries_total", "delivered", "leads", value=2)

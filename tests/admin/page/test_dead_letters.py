@@ -20,7 +20,7 @@ from tests.admin.page.visiting import ADMIN, HOSTILE, VIEWER_TOKEN, visiting
 from tests.admin.test_api import body, send
 from tests.operator import operating
 from tests.service import Relay
-from tests.sinks.far_end import FarEnd, Reply, Request
+from tests.stub_server import Reply, Request, StubServer
 
 
 def refuse_leads(request: Request) -> Reply:
@@ -28,15 +28,15 @@ def refuse_leads(request: Request) -> Reply:
 
 
 @pytest.fixture
-async def far_end() -> AsyncIterator[FarEnd]:
-    async with FarEnd() as far_end:
-        far_end.reply = refuse_leads
-        yield far_end
+async def destination() -> AsyncIterator[StubServer]:
+    async with StubServer() as destination:
+        destination.reply = refuse_leads
+        yield destination
 
 
 @pytest.fixture
-def serving(tmp_path: Path, far_end: FarEnd) -> AbstractAsyncContextManager[Relay]:
-    return service.serving(service.read(tmp_path, tables=ADMIN, far_end=far_end))
+def serving(tmp_path: Path, destination: StubServer) -> AbstractAsyncContextManager[Relay]:
+    return service.serving(service.read(tmp_path, tables=ADMIN, destination=destination))
 
 
 async def kill(relay: Relay, *bodies: bytes) -> None:
@@ -132,11 +132,11 @@ async def test_a_filter_selects_causes_and_letters_and_stays_in_the_form(
 
 async def test_the_rarest_causes_are_left_out_and_said_to_be(
     serving: AbstractAsyncContextManager[Relay],
-    far_end: FarEnd,
+    destination: StubServer,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(view, "CAUSES_SHOWN", 1)
-    far_end.reply = lambda request: (
+    destination.reply = lambda request: (
         Reply() if request.target == "/all" else Reply(400 if b"rare" in request.body else 422)
     )
     async with serving as relay, visiting(relay) as visitor:
@@ -162,12 +162,12 @@ async def test_pages_follow_one_another(
 
 
 async def test_one_letter_is_replayed_once_its_cause_is_mended(
-    serving: AbstractAsyncContextManager[Relay], far_end: FarEnd
+    serving: AbstractAsyncContextManager[Relay], destination: StubServer
 ) -> None:
     async with serving as relay, visiting(relay) as visitor:
         await kill(relay, body("a"))
         page = await visitor.see("/dead-letters")
-        far_end.reply = lambda _: Reply()
+        destination.reply = lambda _: Reply()
         page = await visitor.submit(page.form("/dead-letters/replay"))
         assert page.by_id("notice").text == "a goes to leads again."
         await relay.until_counted("relay_deliveries_total", "delivered", "leads")

@@ -16,7 +16,7 @@ from tests.admin.test_api import body, send
 from tests.caller import PATIENCE_S
 from tests.operator import operating
 from tests.service import Relay
-from tests.sinks.far_end import FarEnd, Reply
+from tests.stub_server import Reply, StubServer
 
 
 def change(folder: Path, sql: str) -> None:
@@ -54,9 +54,9 @@ def steps(page: Element) -> list[str]:
 
 
 async def test_one_event_is_shown_with_its_content_its_routes_and_every_attempt(
-    start: Start, far_end: FarEnd
+    start: Start, destination: StubServer
 ) -> None:
-    far_end.reply = lambda request: (
+    destination.reply = lambda request: (
         Reply(422, b"no such field") if request.target == "/leads" else Reply()
     )
     async with start() as relay, visiting(relay) as visitor:
@@ -181,9 +181,9 @@ async def test_events_link_to_their_neighbours_and_to_those_of_the_same_person_a
 
 
 async def test_a_pending_delivery_is_retried_and_discarded_from_the_page(
-    start: Start, far_end: FarEnd
+    start: Start, destination: StubServer
 ) -> None:
-    far_end.reply = lambda request: Reply(503 if request.target == "/leads" else 200)
+    destination.reply = lambda request: Reply(503 if request.target == "/leads" else 200)
     async with start() as relay, visiting(relay) as visitor:
         await send(relay, lead())
         await relay.until_counted("relay_attempts_total", "retry", "leads")
@@ -221,9 +221,9 @@ async def test_the_replay_of_an_event_selects_no_other_whose_id_begins_with_its_
 
 
 async def test_a_change_needs_the_origin_and_the_form_s_token(
-    start: Start, far_end: FarEnd
+    start: Start, destination: StubServer
 ) -> None:
-    far_end.reply = lambda _: Reply(503)
+    destination.reply = lambda _: Reply(503)
     async with start() as relay, visiting(relay) as visitor:
         await send(relay, lead())
         await relay.until_counted("relay_attempts_total", "retry", "leads")
@@ -239,9 +239,9 @@ async def test_a_change_needs_the_origin_and_the_form_s_token(
 
 
 async def test_a_viewer_sees_what_happened_and_nothing_of_the_content(
-    start: Start, far_end: FarEnd
+    start: Start, destination: StubServer
 ) -> None:
-    far_end.reply = lambda _: Reply(422, b"refused for ada@example.com, code 77123")
+    destination.reply = lambda _: Reply(422, b"refused for ada@example.com, code 77123")
     async with start() as relay, visiting(relay, token=VIEWER_TOKEN) as viewer:
         watched = body("w", "video.watched", milestone="25%", video={"id": ADA, "title": ADA})
         await send(relay, lead(f"id-of-{ADA}", company="Northwind"), watched)
@@ -261,8 +261,10 @@ async def test_a_viewer_sees_what_happened_and_nothing_of_the_content(
         await viewer.see("/events/1/body", status=403)
 
 
-async def test_hostile_text_in_every_field_is_shown_as_text(start: Start, far_end: FarEnd) -> None:
-    far_end.reply = lambda _: Reply(422, REORDERING.encode())
+async def test_hostile_text_in_every_field_is_shown_as_text(
+    start: Start, destination: StubServer
+) -> None:
+    destination.reply = lambda _: Reply(422, REORDERING.encode())
     async with start() as relay, visiting(relay) as visitor:
         hostile = {
             "id": HOSTILE,
@@ -317,8 +319,10 @@ async def test_an_event_without_a_body_says_why(start: Start, tmp_path: Path) ->
         await visitor.see("/events/1/body", status=404)
 
 
-async def test_an_erased_event_says_that_it_was_erased(start: Start, far_end: FarEnd) -> None:
-    far_end.reply = lambda _: Reply(422)
+async def test_an_erased_event_says_that_it_was_erased(
+    start: Start, destination: StubServer
+) -> None:
+    destination.reply = lambda _: Reply(422)
     async with start() as relay, visiting(relay) as visitor:
         await send(relay, lead())
         await relay.until_counted("relay_deliveries_total", "dead", "all")

@@ -22,7 +22,7 @@ from tests.admin.page.visiting import (
 )
 from tests.admin.test_api import body, send
 from tests.operator import operating
-from tests.sinks.far_end import FarEnd, Reply
+from tests.stub_server import Reply, StubServer
 
 
 def ids(page: Element) -> list[str]:
@@ -46,9 +46,9 @@ async def find(visitor: Visitor, text: str) -> str:
 
 
 async def test_events_are_listed_newest_first_with_what_became_of_them(
-    start: Start, far_end: FarEnd
+    start: Start, destination: StubServer
 ) -> None:
-    far_end.reply = lambda request: Reply(422 if request.target == "/leads" else 200)
+    destination.reply = lambda request: Reply(422 if request.target == "/leads" else 200)
     async with start() as relay, visiting(relay) as visitor:
         await send(relay, body("a"), body("b", "video.ready"))
         await relay.until_counted("relay_deliveries_total", "dead", "leads")
@@ -64,9 +64,9 @@ async def test_events_are_listed_newest_first_with_what_became_of_them(
 
 
 async def test_every_field_filters_and_has_a_chip_that_drops_it(
-    start: Start, far_end: FarEnd
+    start: Start, destination: StubServer
 ) -> None:
-    far_end.reply = lambda request: Reply(422 if request.target == "/leads" else 200)
+    destination.reply = lambda request: Reply(422 if request.target == "/leads" else 200)
     async with start() as relay, visiting(relay) as visitor:
         video = {"id": "vid_1"}
         await send(relay, body("evt_1", email=ADA, video=video), body("evt_2", "video.ready"))
@@ -229,8 +229,8 @@ async def test_a_viewer_sees_no_personal_data_and_may_not_search_by_it(start: St
         assert "person" not in query(await viewer.post("/events/person", fields))
 
 
-async def test_strangers_text_stays_text(start: Start, far_end: FarEnd) -> None:
-    far_end.reply = lambda _: Reply(422, REORDERING.encode())
+async def test_strangers_text_stays_text(start: Start, destination: StubServer) -> None:
+    destination.reply = lambda _: Reply(422, REORDERING.encode())
     async with start() as relay, visiting(relay) as visitor:
         await send(relay, body(HOSTILE, f"lead.captured{HOSTILE}"))
         await relay.until_counted("relay_deliveries_total", "dead", "all")
@@ -248,7 +248,9 @@ async def test_strangers_text_stays_text(start: Start, far_end: FarEnd) -> None:
         assert not found.all("img")
 
 
-async def test_the_file_has_the_same_events_and_no_formulas(start: Start, far_end: FarEnd) -> None:
+async def test_the_file_has_the_same_events_and_no_formulas(
+    start: Start, destination: StubServer
+) -> None:
     async with start() as relay, visiting(relay) as visitor:
         await send(relay, body("=1+1"), body("b", "video.ready"))
         await relay.until_counted("relay_deliveries_total", "delivered", "leads")

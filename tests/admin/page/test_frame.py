@@ -23,7 +23,7 @@ from tests.caller import post
 from tests.guarantees.process import http_client
 from tests.operator import TOKEN, operating
 from tests.service import Relay
-from tests.sinks.far_end import FarEnd
+from tests.stub_server import StubServer
 
 VIEWS = [view for section in SECTIONS for view in section.views if not view.is_form]
 FORM_VIEWS = [view for section in SECTIONS for view in section.views if view.is_form]
@@ -52,8 +52,8 @@ def paths() -> list[str]:
 @pytest.fixture
 async def relay(tmp_path: Path) -> AsyncIterator[Relay]:
     """A relay with an event, an unreadable request and a replay."""
-    async with FarEnd() as far_end:
-        settings = service.read(tmp_path, tables=ADMIN, far_end=far_end)
+    async with StubServer() as destination:
+        settings = service.read(tmp_path, tables=ADMIN, destination=destination)
         async with service.serving(settings) as relay, operating(relay) as operator:
             await send(relay, body("a"))
             await relay.ask(post(b"[]"))

@@ -18,7 +18,7 @@ from tests.admin.test_audience import watched
 from tests.caller import post
 from tests.operator import operating
 from tests.service import Relay
-from tests.sinks.far_end import FarEnd, Reply
+from tests.stub_server import Reply, StubServer
 
 ANN = "ann.lee@example.com"
 OTHER = "bob@example.com"
@@ -27,9 +27,9 @@ HOSTILE = "<script>alert(1)</script>\"'><img/src=x>@example.com"
 
 @pytest.fixture
 async def relay(tmp_path: Path) -> AsyncIterator[Relay]:
-    async with FarEnd() as far_end:
-        far_end.reply = lambda request: Reply(422 if request.target == "/leads" else 200)
-        settings = service.read(tmp_path, tables=ADMIN, far_end=far_end)
+    async with StubServer() as destination:
+        destination.reply = lambda request: Reply(422 if request.target == "/leads" else 200)
+        settings = service.read(tmp_path, tables=ADMIN, destination=destination)
         async with service.serving(settings) as relay:
             yield relay
 

@@ -15,7 +15,7 @@ from tests.admin.page.document import Element
 from tests.admin.page.test_absences import be_away
 from tests.admin.page.visiting import ADMIN, VIEWER_TOKEN, Visitor, visiting
 from tests.service import Relay
-from tests.sinks.far_end import DEADLINE_S, until
+from tests.stub_server import DEADLINE_S, until
 
 API = '[source.api]\nbase_url = "http://127.0.0.1:9"\nkey = "a-key-of-the-tests"\n'
 """Of an API that does not answer, for the source before it."""

@@ -9,7 +9,7 @@ from tests.admin.page.document import Element
 from tests.admin.page.visiting import ADA, ADMIN, VIEWER_TOKEN, visiting
 from tests.admin.test_api import body, send
 from tests.operator import operating
-from tests.sinks.far_end import FarEnd, Reply, until
+from tests.stub_server import Reply, StubServer, until
 
 RULED = """
 [[sink]]
@@ -25,12 +25,12 @@ signing_secrets = ["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"]
 """
 
 
-def read(folder: Path, far_end: FarEnd, tables: str = "") -> Config:
-    return service.read(folder, tables=ADMIN + tables, far_end=far_end)
+def read(folder: Path, destination: StubServer, tables: str = "") -> Config:
+    return service.read(folder, tables=ADMIN + tables, destination=destination)
 
 
-def ruled(far_end: FarEnd) -> str:
-    return RULED.format(url=far_end.url("/ruled/a-secret-path"), ada=ADA)
+def ruled(destination: StubServer) -> str:
+    return RULED.format(url=destination.url("/ruled/a-secret-path"), ada=ADA)
 
 
 def pairs(page: Element) -> dict[str, str]:
@@ -43,9 +43,9 @@ def pairs(page: Element) -> dict[str, str]:
 
 
 async def test_an_idle_sink_has_its_state_its_route_and_no_figures(
-    tmp_path: Path, far_end: FarEnd
+    tmp_path: Path, destination: StubServer
 ) -> None:
-    async with service.serving(read(tmp_path, far_end)) as relay, visiting(relay) as visitor:
+    async with service.serving(read(tmp_path, destination)) as relay, visiting(relay) as visitor:
         page = await visitor.see("/sinks/leads")
         assert page.all("h1")[0].text == "leads"
         assert page.by_id("state").text.startswith("active since")
@@ -62,9 +62,9 @@ async def test_an_idle_sink_has_its_state_its_route_and_no_figures(
 
 
 async def test_a_route_stands_in_words_and_settings_without_secrets(
-    tmp_path: Path, far_end: FarEnd
+    tmp_path: Path, destination: StubServer
 ) -> None:
-    settings = read(tmp_path, far_end, ruled(far_end))
+    settings = read(tmp_path, destination, ruled(destination))
     async with service.serving(settings) as relay, visiting(relay) as visitor:
         page = await visitor.see("/sinks/ruled")
         assert page.by_id("route").text.startswith(
@@ -72,7 +72,7 @@ async def test_a_route_stands_in_words_and_settings_without_secrets(
             "one after another for each viewer."
         )
         shown = pairs(page)
-        assert shown["url"] == f"http://127.0.0.1:{far_end.port}/…"
+        assert shown["url"] == f"http://127.0.0.1:{destination.port}/…"
         assert (shown["headers"], shown["signing_secrets"]) == ("X-Key: set", "set")
         assert shown["timeout"] == "10 s"
         assert "a-secret" not in visitor.html
@@ -80,10 +80,10 @@ async def test_a_route_stands_in_words_and_settings_without_secrets(
 
 
 async def test_attempts_stand_by_result_duration_and_reason(
-    tmp_path: Path, far_end: FarEnd
+    tmp_path: Path, destination: StubServer
 ) -> None:
-    far_end.reply = lambda request: Reply(422 if b"bad" in request.body else 200)
-    async with service.serving(read(tmp_path, far_end)) as relay, visiting(relay) as visitor:
+    destination.reply = lambda request: Reply(422 if b"bad" in request.body else 200)
+    async with service.serving(read(tmp_path, destination)) as relay, visiting(relay) as visitor:
         await send(relay, body("good-1"), body("good-2"), body("bad"))
         await relay.until_counted("relay_deliveries_total", "delivered", "leads", value=2)
         await relay.until_counted("relay_deliveries_total", "dead", "leads")
@@ -103,10 +103,10 @@ async def test_attempts_stand_by_result_duration_and_reason(
 
 
 async def test_a_refused_sink_says_why_and_its_buttons_work(
-    tmp_path: Path, far_end: FarEnd
+    tmp_path: Path, destination: StubServer
 ) -> None:
-    far_end.reply = lambda request: Reply(401 if request.target == "/leads" else 200)
-    async with service.serving(read(tmp_path, far_end)) as relay, visiting(relay) as visitor:
+    destination.reply = lambda request: Reply(401 if request.target == "/leads" else 200)
+    async with service.serving(read(tmp_path, destination)) as relay, visiting(relay) as visitor:
         await send(relay, body("a"))
         await relay.until_counted("relay_sink_state", "leads", "parked")
         page = await visitor.see("/sinks/leads")
@@ -120,7 +120,7 @@ async def test_a_refused_sink_says_why_and_its_buttons_work(
         page = await visitor.submit(page.form("/sinks/leads/pause"))
         assert page.by_id("state").text.startswith("paused")
         assert "relay sinks resume leads" in visitor.html
-        far_end.reply = lambda _: Reply()
+        destination.reply = lambda _: Reply()
         page = await visitor.submit(page.form("/sinks/leads/resume"))
         await relay.until_counted("relay_deliveries_total", "delivered", "leads")
         async with operating(relay) as operator:
@@ -132,9 +132,11 @@ async def test_a_refused_sink_says_why_and_its_buttons_work(
         ]
 
 
-async def test_a_sink_that_is_only_in_the_store_has_a_view(tmp_path: Path, far_end: FarEnd) -> None:
-    far_end.reply = lambda request: Reply(401 if request.target == "/leads" else 200)
-    async with service.serving(read(tmp_path, far_end)) as relay:
+async def test_a_sink_that_is_only_in_the_store_has_a_view(
+    tmp_path: Path, destination: StubServer
+) -> None:
+    destination.reply = lambda request: Reply(401 if request.target == "/leads" else 200)
+    async with service.serving(read(tmp_path, destination)) as relay:
         await send(relay, body("a"))
         await relay.until_counted("relay_sink_state", "leads", "parked")
     settings = service.read(tmp_path, tables=ADMIN)
@@ -155,15 +157,15 @@ async def test_a_sink_that_is_only_in_the_store_has_a_view(tmp_path: Path, far_e
 
 
 async def test_a_viewer_sees_settings_and_figures_without_addresses_or_buttons(
-    tmp_path: Path, far_end: FarEnd
+    tmp_path: Path, destination: StubServer
 ) -> None:
-    settings = read(tmp_path, far_end, ruled(far_end))
+    settings = read(tmp_path, destination, ruled(destination))
     async with (
         service.serving(settings) as relay,
         visiting(relay, token=VIEWER_TOKEN) as visitor,
     ):
         await send(relay, body("a", email=ADA))
-        await until(lambda: len(far_end.requests) >= 2, what="the deliveries")
+        await until(lambda: len(destination.requests) >= 2, what="the deliveries")
         page = await visitor.see("/sinks/ruled")
         assert "when data.email != '(address hidden)'" in page.by_id("route").text
         assert pairs(page)["timeout"] == "10 s"

@@ -16,7 +16,7 @@ from tests.admin.page.visiting import ADMIN, Visitor, visiting
 from tests.admin.test_api import body, send
 from tests.operator import operating
 from tests.service import Relay
-from tests.sinks.far_end import FarEnd
+from tests.stub_server import StubServer
 
 HOSTILE = "<script>alert(1)</script>\"'><img src=x></textarea>\u202egpj"
 
@@ -39,9 +39,11 @@ events = ["lead.captured"]
 
 
 @pytest.fixture
-async def relay(tmp_path: Path, far_end: FarEnd) -> AsyncIterator[Relay]:
-    tables = ADMIN + TABLES.format(url=far_end.url("/ruled"))
-    async with service.serving(service.read(tmp_path, tables=tables, far_end=far_end)) as relay:
+async def relay(tmp_path: Path, destination: StubServer) -> AsyncIterator[Relay]:
+    tables = ADMIN + TABLES.format(url=destination.url("/ruled"))
+    async with service.serving(
+        service.read(tmp_path, tables=tables, destination=destination)
+    ) as relay:
         yield relay
 
 
@@ -73,7 +75,7 @@ def rules(page: Element) -> list[tuple[str, str]]:
 
 
 async def test_an_event_that_the_sink_takes_is_shown_as_it_would_be_sent(
-    relay: Relay, visitor: Visitor, far_end: FarEnd
+    relay: Relay, visitor: Visitor, destination: StubServer
 ) -> None:
     text = body("evt_1", score=4, name="Chloé Lefèvre").decode()
     page = await paste(visitor, text)
@@ -88,7 +90,7 @@ async def test_an_event_that_the_sink_takes_is_shown_as_it_would_be_sent(
     assert ("***" in headers, "a-secret-key" in headers) == (True, False)
     assert page.by_id("body").text == text
     assert "data-live-url" not in page.all("body")[0].attributes
-    assert far_end.requests == []
+    assert destination.requests == []
     assert relay.stored() == 0
     async with operating(relay) as operator:
         assert (await operator.get("/audit"))["changes"] == []

@@ -11,7 +11,7 @@ from tests.admin.page.visiting import ADMIN, VIEWER_TOKEN, Visitor, visiting
 from tests.caller import post
 from tests.operator import operating
 from tests.service import Relay
-from tests.sinks.far_end import FarEnd
+from tests.stub_server import StubServer
 
 HOSTILE = b"<script>alert(1)</script>\"'><img src=x>\xff\x00\xe2\x80\xaegpj"
 
@@ -19,8 +19,8 @@ HOSTILE = b"<script>alert(1)</script>\"'><img src=x>\xff\x00\xe2\x80\xaegpj"
 @pytest.fixture
 async def relay(tmp_path: Path) -> AsyncIterator[Relay]:
     async with (
-        FarEnd() as far_end,
-        service.serving(service.read(tmp_path, tables=ADMIN, far_end=far_end)) as relay,
+        StubServer() as destination,
+        service.serving(service.read(tmp_path, tables=ADMIN, destination=destination)) as relay,
     ):
         yield relay
 

@@ -8,7 +8,7 @@ from itertools import groupby
 
 from tests.guarantees.cluster.cluster import Cluster
 from tests.guarantees.cluster.sinks import CONCURRENCY, IN_FLIGHT_MAX, ORDERED, TAKES
-from tests.guarantees.far_ends import Arrival, Key
+from tests.guarantees.destinations import Arrival, Key
 from tests.guarantees.ledger import Place
 from tests.store.places import PostgresPlace
 
@@ -61,7 +61,7 @@ def read(place: PostgresPlace) -> Books:
 def prove(cluster: Cluster) -> str:
     """Check the account; return it in words."""
     books = read(cluster.place)
-    taken = {far_end.name: far_end.taken for far_end in cluster.far_ends}
+    taken = {destination.name: destination.taken for destination in cluster.destinations}
     dead = {place for place, status in books.deliveries.items() if status == "dead"}
     _nothing_is_lost(cluster, books, taken, dead)
     _nothing_is_invented(cluster)
@@ -89,10 +89,10 @@ def _nothing_is_lost(
 
 
 def _nothing_is_invented(cluster: Cluster) -> None:
-    for far_end in cluster.far_ends:
-        for arrival in far_end.arrivals:
+    for destination in cluster.destinations:
+        for arrival in destination.arrivals:
             assert arrival.body == cluster.load.posted[arrival.key].body
-            assert arrival.kind in TAKES[far_end.name]
+            assert arrival.kind in TAKES[destination.name]
 
 
 def _order_is_kept(cluster: Cluster, strays: list[Arrival]) -> None:
@@ -101,8 +101,8 @@ def _order_is_kept(cluster: Cluster, strays: list[Arrival]) -> None:
     What a relay had begun when it was stopped may come late, and is left out.
     """
     came: defaultdict[str, list[Arrival]] = defaultdict(list)
-    (far_end,) = (each for each in cluster.far_ends if each.name == ORDERED)
-    for arrival in far_end.arrivals:
+    (destination,) = (each for each in cluster.destinations if each.name == ORDERED)
+    for arrival in destination.arrivals:
         if arrival not in strays:
             came[cluster.load.posted[arrival.key].video].append(arrival)
     for video, arrivals in came.items():
@@ -116,20 +116,20 @@ def _duplicates_were_in_flight(
 ) -> int:
     """Each duplicate follows a request that the database knows nothing of, near a fault."""
     arrivals: defaultdict[Place, list[Arrival]] = defaultdict(list)
-    for far_end in cluster.far_ends:
-        for arrival in far_end.arrivals:
-            arrivals[far_end.name, arrival.key].append(arrival)
+    for destination in cluster.destinations:
+        for arrival in destination.arrivals:
+            arrivals[destination.name, arrival.key].append(arrival)
     unrecorded = {
         place: len(came) - books.attempts[place]
         for place, came in arrivals.items()
         if len(came) > books.attempts[place]
     }
-    far = {
+    peer = {
         place: count
         for place, count in unrecorded.items()
         if count > sum(_is_near(cluster, arrival) for arrival in arrivals[place])
     }
-    assert far == {}, "requests without a recorded attempt that no fault explains"
+    assert peer == {}, "requests without a recorded attempt that no fault explains"
     unexplained = {
         (sink, key): times
         for sink, keys in taken.items()
@@ -153,13 +153,13 @@ def strangers(cluster: Cluster, books: Books) -> list[tuple[str, Arrival]]:
     epoch_s = time.time() - time.monotonic()
     names = {relay.admin_url: relay.config.parent.name for relay in cluster.relays}
     found = []
-    for far_end in cluster.far_ends:
-        changes = books.owners[far_end.name]
+    for destination in cluster.destinations:
+        changes = books.owners[destination.name]
         times = [at_s for at_s, _ in changes]
-        for arrival in far_end.arrivals:
+        for arrival in destination.arrivals:
             owner = changes[bisect_right(times, arrival.at_s + epoch_s) - 1][1]
             if owner is None or names[owner] != arrival.member:
-                found.append((far_end.name, arrival))
+                found.append((destination.name, arrival))
     return found
 
 

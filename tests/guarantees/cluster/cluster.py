@@ -1,4 +1,4 @@
-"""Relays as processes on one PostgreSQL, behind one balancer, with four far ends."""
+"""Relays as processes on one PostgreSQL, behind one balancer, with four destinations."""
 
 import asyncio
 import time
@@ -66,7 +66,7 @@ class Period:
 class Cluster:
     place: PostgresPlace
     relays: list[Relay]
-    far_ends: list[Weather]
+    destinations: list[Weather]
     load: Load
     balancer: Balancer
     random: Random
@@ -116,11 +116,16 @@ class Cluster:
         return {sink: by_url[address] for sink, address in rows if sink in TAKES}
 
     async def under_way(self, count: int = 30) -> None:
-        """Wait until each far end has got so many requests more."""
-        ends = {far_end.name: len(far_end.arrivals) + count for far_end in self.far_ends}
+        """Wait until each destination has got so many requests more."""
+        ends = {
+            destination.name: len(destination.arrivals) + count for destination in self.destinations
+        }
         await until(
-            lambda: all(len(far_end.arrivals) >= ends[far_end.name] for far_end in self.far_ends),
-            what="requests at each far end",
+            lambda: all(
+                len(destination.arrivals) >= ends[destination.name]
+                for destination in self.destinations
+            ),
+            what="requests at each destination",
         )
 
     @asynccontextmanager
@@ -167,25 +172,27 @@ async def cluster(
     """Start all but the server; what is left of it goes with the block."""
     async with AsyncExitStack() as stack:
         place = PostgresPlace(server)
-        far_ends = [await stack.enter_async_context(Weather(name, random=random)) for name in TAKES]
+        destinations = [
+            await stack.enter_async_context(Weather(name, random=random)) for name in TAKES
+        ]
         relays = [
             await stack.enter_async_context(
-                _relay(folder / f"relay-{number}", place, far_ends, dsn=dsn or server.dsn)
+                _relay(folder / f"relay-{number}", place, destinations, dsn=dsn or server.dsn)
             )
             for number in range(1, RELAYS + 1)
         ]
         balancer = await stack.enter_async_context(Balancer([relay.port for relay in relays]))
         load = await stack.enter_async_context(Load(balancer.url, random=random))
-        made = Cluster(place, relays, far_ends, load, balancer, random)
+        made = Cluster(place, relays, destinations, load, balancer, random)
         await made.start()
         yield made
 
 
-def _relay(folder: Path, place: PostgresPlace, far_ends: list[Weather], *, dsn: str) -> Relay:
+def _relay(folder: Path, place: PostgresPlace, destinations: list[Weather], *, dsn: str) -> Relay:
     folder.mkdir()
     return Relay(
         folder,
-        sinks=tables(far_ends),
+        sinks=tables(destinations),
         store=f'type = "postgres"\ndsn = "env:DATABASE_URL"\nschema = "{place.schema}"\n',
         environ={"DATABASE_URL": dsn, "MEMBER": folder.name},
     )

@@ -16,7 +16,7 @@ from relay.core.clock import SystemClock
 from relay.core.config_values import Secret
 from relay.core.event import LEAD_CAPTURED, VIDEO_WATCHED
 from relay.video_service.sender import Attempted, Sender
-from tests.guarantees.far_ends import Key
+from tests.guarantees.destinations import Key
 from tests.guarantees.process import SECRET
 from tests.guarantees.traffic import CREATED_AT
 

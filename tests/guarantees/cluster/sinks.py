@@ -1,10 +1,10 @@
-"""Four far ends, and what each relay's config says of them."""
+"""Four destinations, and what each relay's config says of them."""
 
 from random import Random
 
 from relay.core.event import LEAD_CAPTURED
 from tests.guarantees.cluster.load import KINDS
-from tests.guarantees.far_ends import MEMBER, Arrival, FarEnd, Mood
+from tests.guarantees.destinations import MEMBER, Arrival, Destination, Mood
 
 CONCURRENCY = 8
 IN_FLIGHT_MAX = 5 * CONCURRENCY
@@ -24,7 +24,7 @@ _FAILS = {"flaky": 0.1, ORDERED: 0.05, LEADS: 0.3}
 """Share of requests that are answered 500."""
 
 
-class Weather(FarEnd):
+class Weather(Destination):
     """Takes some time for an answer, and fails now and then."""
 
     def __init__(self, name: str, *, random: Random, slowest_s: float = 0.04) -> None:
@@ -37,10 +37,10 @@ class Weather(FarEnd):
         return Mood(500 if fails else 200, delay_s=self._random.uniform(0, self.slowest_s))
 
 
-def tables(far_ends: list[Weather]) -> str:
+def tables(destinations: list[Weather]) -> str:
     return "\n".join(
-        f'[[sink]]\nname = "{far_end.name}"\ntype = "http"\nurl = "{far_end.url}"\n'
+        f'[[sink]]\nname = "{destination.name}"\ntype = "http"\nurl = "{destination.url}"\n'
         f'headers = {{ {MEMBER} = "env:MEMBER" }}\nconcurrency = {CONCURRENCY}\n'
-        f'timeout = "5s"\n{_SETTINGS.get(far_end.name, _RETRY)}\n'
-        for far_end in far_ends
+        f'timeout = "5s"\n{_SETTINGS.get(destination.name, _RETRY)}\n'
+        for destination in destinations
     )

@@ -12,7 +12,7 @@ from tests.guarantees.cluster import account, faults, restarts
 from tests.guarantees.cluster.cluster import Cluster, cluster
 from tests.guarantees.cluster.sinks import CONCURRENCY, Weather
 from tests.guarantees.conftest import Say
-from tests.guarantees.far_ends import Key
+from tests.guarantees.destinations import Key
 from tests.guarantees.process import until
 from tests.store.places import shared_server
 
@@ -39,17 +39,19 @@ async def test_a_relay_that_was_stopped_settles_nothing_and_sends_only_what_it_h
     tmp_path: Path, random: Random, say: Say
 ) -> None:
     async with cluster(tmp_path, shared_server(), random=random) as three:
-        far_end = next(each for each in three.far_ends if each.name == "steady")
+        destination = next(each for each in three.destinations if each.name == "steady")
         async with three.under_load():
-            far_end.slowest_s = 1.0
-            relay = three.owners()[far_end.name]
-            await until(lambda: len(far_end.open()) > CONCURRENCY / 2, what="requests under way")
+            destination.slowest_s = 1.0
+            relay = three.owners()[destination.name]
+            await until(
+                lambda: len(destination.open()) > CONCURRENCY / 2, what="requests under way"
+            )
             async with three.fault("SIGSTOP of a relay"):
                 relay.signal(signal.SIGSTOP)
-                await until(lambda: not far_end.open(), what="the answers to what it had begun")
-                begun = _unrecorded(three, far_end)
-                far_end.slowest_s = 0.04
-                await faults.taken_over(three, far_end.name, relay)
+                await until(lambda: not destination.open(), what="the answers to what it had begun")
+                begun = _unrecorded(three, destination)
+                destination.slowest_s = 0.04
+                await faults.taken_over(three, destination.name, relay)
                 await three.under_way(5)
                 relay.signal(signal.SIGCONT)
                 await until(relay.is_ready, what="/readyz after SIGCONT")
@@ -57,19 +59,21 @@ async def test_a_relay_that_was_stopped_settles_nothing_and_sends_only_what_it_h
         books = account.read(three.place)
         assert begun
         # Were one of them settled after all, each of its requests would be in the books.
-        came = Counter(each.key for each in far_end.arrivals)
-        later = {key: books.attempts[far_end.name, key] for key in begun}
+        came = Counter(each.key for each in destination.arrivals)
+        later = {key: books.attempts[destination.name, key] for key in begun}
         assert later == {key: came[key] - begun[key] for key in begun}
-        strays = [each for name, each in account.strangers(three, books) if name == far_end.name]
+        strays = [
+            each for name, each in account.strangers(three, books) if name == destination.name
+        ]
         assert len(strays) <= CONCURRENCY
         say(f"{begun.total()} were begun, {len(strays)} came later; {account.prove(three)}")
 
 
-def _unrecorded(three: Cluster, far_end: Weather) -> Counter[Key]:
+def _unrecorded(three: Cluster, destination: Weather) -> Counter[Key]:
     """Count the requests of which the database knows no outcome."""
     attempts = account.read(three.place).attempts
-    came = Counter(each.key for each in far_end.arrivals)
-    return came - Counter({key: attempts[far_end.name, key] for key in came})
+    came = Counter(each.key for each in destination.arrivals)
+    return came - Counter({key: attempts[destination.name, key] for key in came})
 
 
 async def test_relays_restart_in_turn_under_300_requests_a_second_without_a_failed_one(

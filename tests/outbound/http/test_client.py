@@ -17,7 +17,7 @@ from relay.outbound.http import responses
 from relay.outbound.http.client import EXCERPT_BYTES, READ_BYTES, Client, Endpoint
 from relay.outbound.http.responses import Response
 from tests.conftest import NOW_MS
-from tests.sinks.far_end import FarEnd, Reply, until
+from tests.stub_server import Reply, StubServer, until
 
 PARKING = {401, 402, 403, 404, 405, 407, 410, 421, 426}
 PASSING = {408, 425, 429}
@@ -126,73 +126,75 @@ def test_a_date_means_the_same_in_every_zone(wait_s: int, hours: int) -> None:
 
 
 async def test_a_connection_is_free_again_whenever_an_exchange_is_cancelled(
-    far_end: FarEnd,
+    destination: StubServer,
 ) -> None:
     limit_s = 0.05
     client = Client(timeout_s=limit_s, connections=1)
     for _ in range(20):
-        far_end.reply = lambda _: None
+        destination.reply = lambda _: None
         # Timers that are due while the loop is busy run at once: our limit and the client's.
         asyncio.get_running_loop().call_later(limit_s, time.sleep, 0.02)
         with suppress(TimeoutError, Temporary):
             async with asyncio.timeout(limit_s + 0.002):
-                await post(client, far_end.url())
-        far_end.reply = lambda _: Reply()
-        response = await post(client, far_end.url())
+                await post(client, destination.url())
+        destination.reply = lambda _: Reply()
+        response = await post(client, destination.url())
         assert response.status == 200
     await client.close()
 
 
-async def test_what_broke_off_leaves_no_connection_behind(far_end: FarEnd, client: Client) -> None:
-    far_end.reply = lambda _: None
-    sending = asyncio.create_task(post(client, far_end.url()))
-    await until(lambda: len(far_end.requests) == 1, what="the request")
+async def test_what_broke_off_leaves_no_connection_behind(
+    destination: StubServer, client: Client
+) -> None:
+    destination.reply = lambda _: None
+    sending = asyncio.create_task(post(client, destination.url()))
+    await until(lambda: len(destination.requests) == 1, what="the request")
     sending.cancel()
-    await until(lambda: far_end.open == 0, what="the end of its connection")
+    await until(lambda: destination.open == 0, what="the end of its connection")
 
 
 async def test_a_body_is_there_to_be_understood_but_is_not_shown(
-    far_end: FarEnd, client: Client
+    destination: StubServer, client: Client
 ) -> None:
-    far_end.reply = lambda _: Reply(200, b"[" + b"1," * EXCERPT_BYTES + b"1]")
-    response = await post(client, far_end.url())
+    destination.reply = lambda _: Reply(200, b"[" + b"1," * EXCERPT_BYTES + b"1]")
+    response = await post(client, destination.url())
     assert response.body == b"[" + b"1," * EXCERPT_BYTES + b"1]"
     assert "body" not in repr(response)
 
 
-async def test_a_short_answer_is_complete(far_end: FarEnd, client: Client) -> None:
-    far_end.reply = lambda _: Reply(200, "gut \N{SMILE}\r\n".encode())
-    response = await post(client, far_end.url())
+async def test_a_short_answer_is_complete(destination: StubServer, client: Client) -> None:
+    destination.reply = lambda _: Reply(200, "gut \N{SMILE}\r\n".encode())
+    response = await post(client, destination.url())
     assert (response.excerpt, response.complete) == ("gut \N{SMILE}\r\n", True)
 
 
 @pytest.mark.parametrize("size", [EXCERPT_BYTES + 1, READ_BYTES * 40])
 async def test_of_a_long_answer_a_kilobyte_is_kept(
-    far_end: FarEnd, client: Client, size: int
+    destination: StubServer, client: Client, size: int
 ) -> None:
-    far_end.reply = lambda _: Reply(500, b"\xc3\xbc" * (size // 2 + 1))
-    response = await post(client, far_end.url())
+    destination.reply = lambda _: Reply(500, b"\xc3\xbc" * (size // 2 + 1))
+    response = await post(client, destination.url())
     assert response.excerpt == "\N{LATIN SMALL LETTER U WITH DIAERESIS}" * (EXCERPT_BYTES // 2)
     assert not response.complete
 
 
-async def test_an_endless_answer_is_hung_up(far_end: FarEnd, client: Client) -> None:
-    far_end.reply = lambda _: Reply(200, b"x" * READ_BYTES * 40)
-    await post(client, far_end.url())
-    await until(lambda: far_end.open == 0, what="the end of the connection")
+async def test_an_endless_answer_is_hung_up(destination: StubServer, client: Client) -> None:
+    destination.reply = lambda _: Reply(200, b"x" * READ_BYTES * 40)
+    await post(client, destination.url())
+    await until(lambda: destination.open == 0, what="the end of the connection")
 
 
 async def test_a_read_answer_leaves_its_connection_for_the_next(
-    far_end: FarEnd, client: Client
+    destination: StubServer, client: Client
 ) -> None:
     for _ in range(3):
-        await post(client, far_end.url())
-    assert far_end.accepted == 1
+        await post(client, destination.url())
+    assert destination.accepted == 1
 
 
-async def test_an_answer_cannot_steer_a_terminal(far_end: FarEnd, client: Client) -> None:
-    far_end.reply = lambda _: Reply(200, b"\x1b[2J\x00\x9b\xff\tok\n")
-    response = await post(client, far_end.url())
+async def test_an_answer_cannot_steer_a_terminal(destination: StubServer, client: Client) -> None:
+    destination.reply = lambda _: Reply(200, b"\x1b[2J\x00\x9b\xff\tok\n")
+    response = await post(client, destination.url())
     assert response.excerpt == "\ufffd[2J\ufffd\ufffd\ufffd\tok\n"
 
 
@@ -208,38 +210,38 @@ async def test_an_answer_cannot_steer_a_terminal(far_end: FarEnd, client: Client
     ],
 )
 async def test_an_answer_that_repeats_a_secret_is_masked(
-    far_end: FarEnd, client: Client, echoed: str
+    destination: StubServer, client: Client, echoed: str
 ) -> None:
-    far_end.reply = lambda _: Reply(404, echoed.encode())
-    url = far_end.url("/hook/a%20marked-path?key=marked-query")
+    destination.reply = lambda _: Reply(404, echoed.encode())
+    url = destination.url("/hook/a%20marked-path?key=marked-query")
     response = await client.exchange(Endpoint.of(url, secrets=("marked-extra",)))
     assert "marked" not in response.excerpt
     assert "*" in response.excerpt
 
 
-async def test_a_redirect_is_not_followed(far_end: FarEnd, client: Client) -> None:
-    far_end.reply = lambda _: Reply(307, headers={"location": "/elsewhere"})
-    response = await post(client, far_end.url())
+async def test_a_redirect_is_not_followed(destination: StubServer, client: Client) -> None:
+    destination.reply = lambda _: Reply(307, headers={"location": "/elsewhere"})
+    response = await post(client, destination.url())
     assert response.status == 307
-    assert len(far_end.requests) == 1
+    assert len(destination.requests) == 1
 
 
 @pytest.mark.parametrize("location", ["http://[", "http://exa mple/", "//", "http://\xff.example"])
 async def test_a_redirect_to_nonsense_is_an_outcome(
-    far_end: FarEnd, client: Client, location: str
+    destination: StubServer, client: Client, location: str
 ) -> None:
-    far_end.reply = lambda _: Reply(302, headers={"location": location})
+    destination.reply = lambda _: Reply(302, headers={"location": location})
     with suppress(SinkError):
-        response = await post(client, far_end.url())
+        response = await post(client, destination.url())
         assert response.status == 302
-    assert len(far_end.requests) == 1
+    assert len(destination.requests) == 1
 
 
-async def test_cookies_are_not_kept(far_end: FarEnd, client: Client) -> None:
-    far_end.reply = lambda _: Reply(200, headers={"set-cookie": "a=b"})
-    await post(client, far_end.url())
-    await post(client, far_end.url())
-    assert "cookie" not in far_end.requests[1].header
+async def test_cookies_are_not_kept(destination: StubServer, client: Client) -> None:
+    destination.reply = lambda _: Reply(200, headers={"set-cookie": "a=b"})
+    await post(client, destination.url())
+    await post(client, destination.url())
+    assert "cookie" not in destination.requests[1].header
 
 
 @pytest.mark.parametrize(
@@ -256,21 +258,21 @@ async def test_cookies_are_not_kept(far_end: FarEnd, client: Client) -> None:
     ids=["closed", "other protocol", "cut", "silence"],
 )
 async def test_a_broken_exchange_has_a_fixed_text(
-    far_end: FarEnd, client: Client, reply: bytes | None, reason: str
+    destination: StubServer, client: Client, reply: bytes | None, reason: str
 ) -> None:
-    far_end.reply = lambda _: reply
+    destination.reply = lambda _: reply
     with pytest.raises(Temporary) as caught:
-        await post(client, far_end.url("/marked"))
+        await post(client, destination.url("/marked"))
     assert caught.value.reason == reason
     assert caught.value.__context__ is None
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
 async def test_a_refused_connection_and_an_unknown_name_are_told_apart(
-    far_end: FarEnd, client: Client, scheme: str
+    destination: StubServer, client: Client, scheme: str
 ) -> None:
-    await far_end.stop()
-    urls = (f"{scheme}://127.0.0.1:{far_end.port}/", f"{scheme}://no-such-name.invalid/")
+    await destination.stop()
+    urls = (f"{scheme}://127.0.0.1:{destination.port}/", f"{scheme}://no-such-name.invalid/")
     reasons = []
     for url in urls:
         with pytest.raises(Temporary) as caught:
@@ -280,19 +282,19 @@ async def test_a_refused_connection_and_an_unknown_name_are_told_apart(
 
 
 async def test_nothing_is_logged(
-    far_end: FarEnd, client: Client, caplog: pytest.LogCaptureFixture
+    destination: StubServer, client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.DEBUG):
-        await post(client, far_end.url("/marked"))
+        await post(client, destination.url("/marked"))
     assert "marked" not in caplog.text
 
 
 async def test_a_proxy_in_the_environment_is_not_used(
-    far_end: FarEnd, client: Client, monkeypatch: pytest.MonkeyPatch
+    destination: StubServer, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:9")
-    assert (await post(client, far_end.url())).status == 200
+    assert (await post(client, destination.url())).status == 200
 
 
 @pytest.mark.parametrize(
@@ -306,17 +308,17 @@ async def test_a_proxy_in_the_environment_is_not_used(
     ids=["closed", "silence", "cut", "endless"],
 )
 async def test_an_exchange_that_ended_badly_leaves_all_connections_for_the_next(
-    far_end: FarEnd, client: Client, reply: Reply | bytes | None
+    destination: StubServer, client: Client, reply: Reply | bytes | None
 ) -> None:
     def send(target: str) -> asyncio.Task[Response]:
-        return asyncio.create_task(post(client, far_end.url(target)))
+        return asyncio.create_task(post(client, destination.url(target)))
 
-    far_end.reply = lambda request: reply if request.target == "/bad" else None
+    destination.reply = lambda request: reply if request.target == "/bad" else None
     with suppress(Temporary):
-        await post(client, far_end.url("/bad"))
-    far_end.requests.clear()
+        await post(client, destination.url("/bad"))
+    destination.requests.clear()
     tasks = [send("/held") for _ in range(CONNECTIONS)]
-    await until(lambda: len(far_end.requests) == CONNECTIONS, what="all requests at once")
+    await until(lambda: len(destination.requests) == CONNECTIONS, what="all requests at once")
     await cancel(tasks)
 
 

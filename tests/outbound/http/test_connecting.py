@@ -18,8 +18,8 @@ from relay.outbound import tls
 from relay.outbound.http.client import Client, Endpoint
 from relay.outbound.http.responses import Response
 from tests.brokers.authority import Authority
-from tests.sinks.far_end import FarEnd, until
 from tests.sinks.wire import LOOPS, Wires, refusing_port, sockets
+from tests.stub_server import StubServer, until
 
 HERE = "127.0.0.1"
 BESIDE = "127.0.0.2"
@@ -69,11 +69,11 @@ def trusting(authority: Authority) -> ssl.SSLContext:
 
 
 @pytest.fixture
-async def secure(_clean: None, server_file: Path) -> AsyncIterator[FarEnd]:
+async def secure(_clean: None, server_file: Path) -> AsyncIterator[StubServer]:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(server_file)
-    async with FarEnd(tls=context) as far_end:
-        yield far_end
+    async with StubServer(tls=context) as destination:
+        yield destination
 
 
 @pytest.fixture
@@ -212,7 +212,7 @@ async def test_who_hangs_up_on_tls_could_not_be_connected_to(
     assert (type(error), error.reason) == (Temporary, "could not connect")
 
 
-async def test_a_certificate_that_nobody_vouches_for_is_told_so(secure: FarEnd) -> None:
+async def test_a_certificate_that_nobody_vouches_for_is_told_so(secure: StubServer) -> None:
     error = await failure(secure.url(), ssl.create_default_context())
     assert isinstance(error, Misconfigured)
     assert "certificate does not verify: unable to get local issuer certificate" in error.reason
@@ -220,7 +220,7 @@ async def test_a_certificate_that_nobody_vouches_for_is_told_so(secure: FarEnd) 
 
 
 async def test_fifty_exchanges_over_tls_need_one_connection(
-    secure: FarEnd, trusting: ssl.SSLContext
+    secure: StubServer, trusting: ssl.SSLContext
 ) -> None:
     async with client(trusting) as way:
         for _ in range(50):
@@ -228,8 +228,8 @@ async def test_fifty_exchanges_over_tls_need_one_connection(
     assert (len(secure.requests), secure.accepted) == (50, 1)
 
 
-async def test_a_tls_connection_that_the_far_end_closed_is_not_used_again(
-    secure: FarEnd, trusting: ssl.SSLContext
+async def test_a_tls_connection_that_the_destination_closed_is_not_used_again(
+    secure: StubServer, trusting: ssl.SSLContext
 ) -> None:
     async with client(trusting) as way:
         for _ in range(3):
@@ -240,7 +240,7 @@ async def test_a_tls_connection_that_the_far_end_closed_is_not_used_again(
 
 
 async def test_a_large_request_over_tls_arrives_whole(
-    secure: FarEnd, trusting: ssl.SSLContext
+    secure: StubServer, trusting: ssl.SSLContext
 ) -> None:
     body = b"0123456789abcdef" * 640 * 1024
     await reach(secure.url(), trusting, body=body)

@@ -12,8 +12,8 @@ import pytest
 from relay.core.errors import SinkError, Temporary
 from relay.outbound.http.client import FIELD_BYTES, FIELDS, READ_BYTES, Client, Endpoint
 from relay.outbound.http.responses import Response
-from tests.sinks.far_end import until
 from tests.sinks.wire import LOOPS, Wire, Wires, sockets
+from tests.stub_server import until
 
 LARGE = b"0123456789abcdef" * 640 * 1024
 ANSWER = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"

@@ -1,6 +1,6 @@
-"""Surplus bytes of a far end: none of them is ever an answer to the next event.
+"""Surplus bytes of a destination: none of them is ever an answer to the next event.
 
-Each far end answers the first request with more than its answer, and fails every later one: a
+Each destination answers the first request with more than its answer, and fails every later one: a
 second success would be a delivery that never was.
 """
 
@@ -24,7 +24,6 @@ from relay.outbound.http.responses import Response
 from relay.sinks.http import sink as http
 from relay.sinks.slack import sink as slack
 from tests.brokers.pubsub_double import said
-from tests.sinks.far_end import FarEnd, Reply, Request, until
 from tests.sinks.pubsub.harness import PubsubHarness
 from tests.sinks.pubsub.test_sink import build as build_pubsub
 from tests.sinks.slack.test_sink import StillClock
@@ -32,6 +31,7 @@ from tests.sinks.sqs.harness import reply as sqs_reply
 from tests.sinks.sqs.test_errors import entries, take
 from tests.sinks.sqs.test_sink import build as build_sqs
 from tests.sinks.wire import LOOPS, Wire, Wires
+from tests.stub_server import Reply, Request, StubServer, until
 
 EMPTY = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"
 CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n"
@@ -56,9 +56,9 @@ def anyio_backend(request: pytest.FixtureRequest) -> object:
 
 
 @pytest.fixture
-async def far_end() -> AsyncIterator[FarEnd]:
-    async with FarEnd() as far_end:
-        yield far_end
+async def destination() -> AsyncIterator[StubServer]:
+    async with StubServer() as destination:
+        yield destination
 
 
 @pytest.fixture
@@ -94,13 +94,13 @@ BEHIND = {
 
 @pytest.mark.parametrize("answer", BEHIND.values(), ids=list(BEHIND))
 async def test_what_comes_behind_an_answer_is_none_to_the_next_request(
-    far_end: FarEnd, client: Client, answer: bytes
+    destination: StubServer, client: Client, answer: bytes
 ) -> None:
-    far_end.reply = lambda _: Raw(raw=answer) if len(far_end.requests) == 1 else FAILURE
-    assert (await post(client, far_end.url())).status // 100 == 2
-    await until(lambda: far_end.open == 0, what="the end of that connection")
-    assert (await post(client, far_end.url())).status == 500
-    assert (len(far_end.requests), far_end.accepted) == (2, 2)
+    destination.reply = lambda _: Raw(raw=answer) if len(destination.requests) == 1 else FAILURE
+    assert (await post(client, destination.url())).status // 100 == 2
+    await until(lambda: destination.open == 0, what="the end of that connection")
+    assert (await post(client, destination.url())).status == 500
+    assert (len(destination.requests), destination.accepted) == (2, 2)
 
 
 @pytest.mark.parametrize("late", [EMPTY, EMPTY[:20], b"\0", b"\r\n"])
@@ -182,7 +182,7 @@ async def test_every_request_is_announced_to_the_guard_before_its_first_byte(
 
 
 async def ask_twice(wires: Wires, client: Client) -> tuple[Wire, bytes, asyncio.Task[Any]]:
-    """A large second request on a used connection, of which the far end has taken a part."""
+    """A large second request on a used connection, of which the destination has taken a part."""
     wire = await use_once(wires, client)
     asking = asyncio.create_task(post(client, wires.url, LARGE))
     return wire, await wire.take(), asking
@@ -215,53 +215,55 @@ async def test_a_later_request_that_is_answered_when_it_was_read_is_answered(
 
 @pytest.mark.parametrize(("interim", "taken"), [(INTERIM_MAX, True), (INTERIM_MAX + 1, False)])
 async def test_interim_answers_are_skipped_but_not_without_end(
-    far_end: FarEnd, client: Client, interim: int, taken: bool
+    destination: StubServer, client: Client, interim: int, taken: bool
 ) -> None:
-    far_end.reply = lambda _: Raw(raw=CONTINUE * interim + EMPTY)
+    destination.reply = lambda _: Raw(raw=CONTINUE * interim + EMPTY)
     for _ in range(2):
-        asking = post(client, far_end.url())
+        asking = post(client, destination.url())
         if taken:
             assert (await asking).status == 200
         else:
             with pytest.raises(Temporary, match="broken answer"):
                 await asking
-    assert far_end.accepted == (1 if taken else 2)
+    assert destination.accepted == (1 if taken else 2)
 
 
 async def test_an_exchange_that_is_in_order_keeps_its_connection(
-    far_end: FarEnd, client: Client
+    destination: StubServer, client: Client
 ) -> None:
     answers = [EMPTY, CHUNKED, CONTINUE + EMPTY, EMPTY.replace(b"200", b"204"), EMPTY * 1]
-    far_end.reply = lambda _: Raw(raw=answers[len(far_end.requests) - 1])
+    destination.reply = lambda _: Raw(raw=answers[len(destination.requests) - 1])
     for _ in answers:
-        assert (await post(client, far_end.url())).status < 300
-    assert far_end.accepted == 1
+        assert (await post(client, destination.url())).status < 300
+    assert destination.accepted == 1
 
 
-def of_http(far_end: FarEnd) -> Sink:
-    return http.build(made(http.Settings, far_end, "http", "/"), StillClock())
+def of_http(destination: StubServer) -> Sink:
+    return http.build(made(http.Settings, destination, "http", "/"), StillClock())
 
 
-def of_slack(far_end: FarEnd) -> Sink:
-    return slack.build(made(slack.Settings, far_end, "slack", "/services/T0/B0/x"), StillClock())
+def of_slack(destination: StubServer) -> Sink:
+    return slack.build(
+        made(slack.Settings, destination, "slack", "/services/T0/B0/x"), StillClock()
+    )
 
 
-def of_pubsub(far_end: FarEnd) -> Sink:
+def of_pubsub(destination: StubServer) -> Sink:
     harness = PubsubHarness()
-    harness.far_end = far_end
+    harness.destination = destination
     return build_pubsub(harness)
 
 
-def of_sqs(far_end: FarEnd) -> Sink:
-    return build_sqs(far_end.url("/1/q"), endpoint_url=far_end.url())
+def of_sqs(destination: StubServer) -> Sink:
+    return build_sqs(destination.url("/1/q"), endpoint_url=destination.url())
 
 
-def made(kind: Any, far_end: FarEnd, name: str, path: str) -> Any:
-    document = {"name": name, "type": name, "url": far_end.url(path)}
+def made(kind: Any, destination: StubServer, name: str, path: str) -> Any:
+    document = {"name": name, "type": name, "url": destination.url(path)}
     return msgspec.convert(document, kind, dec_hook=config_values.decode)
 
 
-SINKS: dict[str, tuple[Callable[[FarEnd], Sink], Callable[[Request], Reply]]] = {
+SINKS: dict[str, tuple[Callable[[StubServer], Sink], Callable[[Request], Reply]]] = {
     "http": (of_http, lambda _: Reply()),
     "slack": (of_slack, lambda _: Reply(body=b"ok")),
     "pubsub": (of_pubsub, lambda _: said({"messageIds": ["1"]})),
@@ -271,19 +273,19 @@ SINKS: dict[str, tuple[Callable[[FarEnd], Sink], Callable[[Request], Reply]]] = 
 
 @pytest.mark.parametrize(("build", "success"), SINKS.values(), ids=list(SINKS))
 async def test_no_sink_takes_a_second_answer_for_that_to_the_next_event(
-    far_end: FarEnd,
+    destination: StubServer,
     lead: Event,
-    build: Callable[[FarEnd], Sink],
+    build: Callable[[StubServer], Sink],
     success: Callable[[Request], Reply],
 ) -> None:
     def answer(request: Request) -> Reply:
         twice = Raw(raw=success(request).encode() * 2)
-        return twice if len(far_end.requests) == 1 else FAILURE
+        return twice if len(destination.requests) == 1 else FAILURE
 
-    far_end.reply = answer
-    sink = build(far_end)
+    destination.reply = answer
+    sink = build(destination)
     await sink.send(lead)
     with pytest.raises(SinkError):
         await sink.send(lead)
-    assert len(far_end.requests) == 2
+    assert len(destination.requests) == 2
     await sink.close()

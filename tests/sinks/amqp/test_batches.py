@@ -17,7 +17,7 @@ from relay.sinks.amqp.sink import AmqpSink
 from tests.conftest import ManualClock
 from tests.sinks.amqp.harness import AmqpHarness
 from tests.sinks.batch import DELIVERED, series, told, unfit
-from tests.sinks.far_end import until
+from tests.stub_server import until
 
 Make = Callable[..., AmqpSink]
 
@@ -32,17 +32,17 @@ BY_SOURCE = {"routing_key": "{{ source }}"}
 
 
 @pytest.fixture
-async def far_end() -> AsyncIterator[AmqpHarness]:
+async def destination() -> AsyncIterator[AmqpHarness]:
     async with AmqpHarness() as harness:
         yield harness
 
 
 @pytest.fixture
-async def make(far_end: AmqpHarness) -> AsyncIterator[Make]:
+async def make(destination: AmqpHarness) -> AsyncIterator[Make]:
     made: list[AmqpSink] = []
 
     def make(**changed: object) -> AmqpSink:
-        settings: Any = far_end.settings(**changed)
+        settings: Any = destination.settings(**changed)
         made.append(amqp.build(settings, ManualClock()))
         return made[-1]
 
@@ -59,16 +59,16 @@ def unroutable(event: Event) -> Any:
     return Misconfigured, f"no queue takes the routing key of {event.kind}"
 
 
-def read(far_end: AmqpHarness) -> list[str]:
-    return [str(message.message_id) for message in far_end.server.read(far_end.queue)]
+def read(destination: AmqpHarness) -> list[str]:
+    return [str(message.message_id) for message in destination.server.read(destination.queue)]
 
 
 async def test_the_outcomes_are_in_the_order_of_the_events_and_each_its_own(
-    far_end: AmqpHarness, make: Make, lead: Event
+    destination: AmqpHarness, make: Make, lead: Event
 ) -> None:
-    good, full = far_end.queue, f"{far_end.queue}-full"
-    await far_end.server.put_queue(full, **{"x-max-length": 0, "x-overflow": "reject-publish"})
-    await asyncio.to_thread(far_end.server.limit, 5000)
+    good, full = destination.queue, f"{destination.queue}-full"
+    await destination.server.put_queue(full, **{"x-max-length": 0, "x-overflow": "reject-publish"})
+    await asyncio.to_thread(destination.server.limit, 5000)
     sink = make(**BY_SOURCE)
     events = bound_for(lead, good, "nowhere", full, good, "x" * 256, good)
     events[3] = replace(events[3], body=events[3].body.ljust(5001))
@@ -80,28 +80,28 @@ async def test_the_outcomes_are_in_the_order_of_the_events_and_each_its_own(
         TOO_LONG,
         DELIVERED,
     ]
-    assert set(read(far_end)) == {"evt_0", "evt_5"}
-    assert far_end.contacts() == 1
-    await far_end.server.drop_queue(full)
+    assert set(read(destination)) == {"evt_0", "evt_5"}
+    assert destination.contacts() == 1
+    await destination.server.drop_queue(full)
 
 
 async def test_none_is_lost_beside_one_that_is_too_large(
-    far_end: AmqpHarness, make: Make, lead: Event
+    destination: AmqpHarness, make: Make, lead: Event
 ) -> None:
-    await asyncio.to_thread(far_end.server.limit, 5000)
+    await asyncio.to_thread(destination.server.limit, 5000)
     sink = make()
     events = series(lead, 30)
     events[20] = replace(events[20], body=lead.body.ljust(5001))
     found = told(await sink.send_batch(events))
     assert [place for place, each in enumerate(found) if each != DELIVERED] == [20]
     assert found[20] == TOO_LARGE
-    assert set(read(far_end)) == {event.id for event in events} - {"evt_20"}
+    assert set(read(destination)) == {event.id for event in events} - {"evt_20"}
 
 
 async def test_one_that_is_too_large_costs_its_neighbours_neither_a_try_nor_the_connection(
-    far_end: AmqpHarness, make: Make, lead: Event
+    destination: AmqpHarness, make: Make, lead: Event
 ) -> None:
-    await asyncio.to_thread(far_end.server.limit, 5000)
+    await asyncio.to_thread(destination.server.limit, 5000)
     sink = make()
     for _ in range(5):
         batches = [series(lead, 32, source=source) for source in ("one", "two")]
@@ -111,13 +111,13 @@ async def test_one_that_is_too_large_costs_its_neighbours_neither_a_try_nor_the_
         assert [told(batch) for batch in outcomes] == [
             [DELIVERED] * 5 + [TOO_LARGE] + [DELIVERED] * 26
         ] * 2
-    assert far_end.contacts() == 1
+    assert destination.contacts() == 1
 
 
 async def test_where_the_broker_does_not_say_which_is_too_large_each_is_tried_alone(
-    far_end: AmqpHarness, make: Make, lead: Event, monkeypatch: pytest.MonkeyPatch
+    destination: AmqpHarness, make: Make, lead: Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await asyncio.to_thread(far_end.server.limit, 5000)
+    await asyncio.to_thread(destination.server.limit, 5000)
     monkeypatch.setattr(amqp_publisher, "_SIZE", re.compile("never said"))
     sink = make()
     events = series(lead, 3, body=lead.body.ljust(5001))
@@ -126,24 +126,24 @@ async def test_where_the_broker_does_not_say_which_is_too_large_each_is_tried_al
 
 
 async def test_a_topic_that_is_forbidden_is_that_of_one_event_and_no_other_suffers(
-    far_end: AmqpHarness, make: Make, lead: Event
+    destination: AmqpHarness, make: Make, lead: Event
 ) -> None:
-    async with far_end.server.channel() as channel:
-        queue = await channel.get_queue(far_end.queue)
+    async with destination.server.channel() as channel:
+        queue = await channel.get_queue(destination.queue)
         await queue.bind("amq.topic", "#")
     rights = {"exchange": "amq.topic", "write": "^good", "read": ".*"}
-    far_end.server.manage("PUT", "topic-permissions/%2F/relay", rights)
+    destination.server.manage("PUT", "topic-permissions/%2F/relay", rights)
     try:
         sink = make(exchange="amq.topic", **BY_SOURCE)
         outcomes = await sink.send_batch(bound_for(lead, "good", "bad", "good", "bad", "good"))
     finally:
-        far_end.server.manage("DELETE", "topic-permissions/%2F/relay")
+        destination.server.manage("DELETE", "topic-permissions/%2F/relay")
     assert told(outcomes) == [DELIVERED, FORBIDDEN, DELIVERED, FORBIDDEN, DELIVERED]
-    assert set(read(far_end)) == {"evt_0", "evt_2", "evt_4"}
+    assert set(read(destination)) == {"evt_0", "evt_2", "evt_4"}
 
 
 async def test_a_bug_that_one_event_shows_is_not_its_neighbours(
-    far_end: AmqpHarness, make: Make, lead: Event, monkeypatch: pytest.MonkeyPatch
+    destination: AmqpHarness, make: Make, lead: Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sink = make()
     real = sink._properties
@@ -158,25 +158,25 @@ async def test_a_bug_that_one_event_shows_is_not_its_neighbours(
     outcomes = await sink.send_batch(series(lead, 3))
     assert outcomes[1] is bug
     assert told([outcomes[0], outcomes[2]]) == [DELIVERED, DELIVERED]
-    assert read(far_end) == ["evt_0", "evt_2"]
+    assert read(destination) == ["evt_0", "evt_2"]
 
 
 async def test_what_cannot_be_encoded_fails_alone(
-    far_end: AmqpHarness, make: Make, lead: Event
+    destination: AmqpHarness, make: Make, lead: Event
 ) -> None:
     events = series(lead, 3)
     events[1] = replace(events[1], received_ms=-5000)
     outcomes = await make().send_batch(events)
     assert isinstance(outcomes[1], Exception)
     assert told([outcomes[0], outcomes[2]]) == [DELIVERED, DELIVERED]
-    assert read(far_end) == ["evt_0", "evt_2"]
+    assert read(destination) == ["evt_0", "evt_2"]
 
 
 async def test_what_is_refused_beforehand_is_so_also_where_nobody_listens(
-    far_end: AmqpHarness, make: Make, lead: Event
+    destination: AmqpHarness, make: Make, lead: Event
 ) -> None:
-    await far_end.door.shut()
-    outcomes = await make(**BY_SOURCE).send_batch(bound_for(lead, "x" * 256, far_end.queue))
+    await destination.door.shut()
+    outcomes = await make(**BY_SOURCE).send_batch(bound_for(lead, "x" * 256, destination.queue))
     assert told(outcomes) == [
         TOO_LONG,
         (Temporary, "connection refused"),
@@ -184,17 +184,17 @@ async def test_what_is_refused_beforehand_is_so_also_where_nobody_listens(
 
 
 async def test_batches_side_by_side_share_one_connection_and_mix_nothing_up(
-    far_end: AmqpHarness, make: Make, lead: Event
+    destination: AmqpHarness, make: Make, lead: Event
 ) -> None:
     sink = make(**BY_SOURCE)
-    queues = [far_end.queue if number % 3 else "nowhere" for number in range(200)]
+    queues = [destination.queue if number % 3 else "nowhere" for number in range(200)]
     events = bound_for(lead, *queues)
     found = await asyncio.gather(*(sink.send_batch(events[n : n + 10]) for n in range(0, 200, 10)))
     outcomes = [each for batch in found for each in told(batch)]
     assert outcomes == [unroutable(lead) if queue == "nowhere" else DELIVERED for queue in queues]
-    good = [event.id for event in events if event.source == far_end.queue]
-    assert sorted(read(far_end)) == sorted(good)
-    assert far_end.contacts() == 1
+    good = [event.id for event in events if event.source == destination.queue]
+    assert sorted(read(destination)) == sorted(good)
+    assert destination.contacts() == 1
     # A broker confirms a message only after it has returned it.
     await until(lambda: remembered(sink) == [], what="every confirm")
 
@@ -208,20 +208,20 @@ def remembered(sink: AmqpSink) -> list[Any]:
 
 
 async def test_events_of_one_id_find_each_its_own_in_one_batch_and_between_two(
-    far_end: AmqpHarness, make: Make, lead: Event
+    destination: AmqpHarness, make: Make, lead: Event
 ) -> None:
     sink = make(**BY_SOURCE)
-    queues = ["nowhere", far_end.queue, "elsewhere", far_end.queue]
+    queues = ["nowhere", destination.queue, "elsewhere", destination.queue]
     twins = [replace(lead, source=queue) for queue in queues]
     wanted = [unroutable(lead), DELIVERED] * 2
     batches = (twins, twins[::-1], twins)
     found = await asyncio.gather(*(sink.send_batch(batch) for batch in batches))
     assert [told(outcomes) for outcomes in found] == [wanted, wanted[::-1], wanted]
-    assert read(far_end) == [lead.id] * 6
+    assert read(destination) == [lead.id] * 6
 
 
 async def test_a_client_that_cancels_itself_ends_no_more_than_the_try(
-    far_end: AmqpHarness, make: Make, lead: Event, monkeypatch: pytest.MonkeyPatch
+    destination: AmqpHarness, make: Make, lead: Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = Connection.open_channel
     broken = iter([True])

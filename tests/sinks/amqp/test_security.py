@@ -27,22 +27,22 @@ NO_HOST = "the virtual host is missing, or the user has no right to it"
 
 
 @pytest.fixture
-async def far_end() -> AsyncIterator[AmqpHarness]:
+async def destination() -> AsyncIterator[AmqpHarness]:
     async with AmqpHarness() as harness:
         yield harness
 
 
 @pytest.fixture
-def server(far_end: AmqpHarness) -> RabbitMq:
-    return far_end.server
+def server(destination: AmqpHarness) -> RabbitMq:
+    return destination.server
 
 
 @pytest.fixture
-async def make(far_end: AmqpHarness) -> AsyncIterator[Make]:
+async def make(destination: AmqpHarness) -> AsyncIterator[Make]:
     made: list[amqp.AmqpSink] = []
 
     def make(**changed: object) -> amqp.AmqpSink:
-        settings: Any = far_end.settings(**changed)
+        settings: Any = destination.settings(**changed)
         made.append(amqp.build(settings, ManualClock()))
         return made[-1]
 
@@ -64,14 +64,14 @@ async def fault(sink: amqp.AmqpSink, event: Event) -> tuple[type[SinkError], str
 
 
 async def test_tls_is_spoken_with_certificates_on_both_sides(
-    far_end: AmqpHarness, make: Make, lead: Event
+    destination: AmqpHarness, make: Make, lead: Event
 ) -> None:
-    server = far_end.server
+    server = destination.server
     client, ca = server.authority.issue("client"), server.authority.file
     sink = make(url=server.tls_url, ca_file=str(ca), client_cert_file=str(client))
     await sink.check()
     await sink.send(lead)
-    assert [message.id for message in far_end.messages()] == [lead.id]
+    assert [message.id for message in destination.messages()] == [lead.id]
 
 
 async def test_a_broker_that_another_authority_vouches_for_is_not_spoken_to(
@@ -102,9 +102,9 @@ async def test_a_client_certificate_of_another_authority_is_misconfigured(
 
 
 async def test_a_broker_that_speaks_no_tls_is_temporary(
-    far_end: AmqpHarness, make: Make, lead: Event
+    destination: AmqpHarness, make: Make, lead: Event
 ) -> None:
-    sink = make(url=far_end.table()["url"].replace("amqp:", "amqps:"))
+    sink = make(url=destination.table()["url"].replace("amqp:", "amqps:"))
     assert await fault(sink, lead) == (Temporary, "TLS failed")
 
 

@@ -19,20 +19,20 @@ from tests.sinks.amqp.harness import AmqpHarness
 
 
 @pytest.fixture
-async def far_end() -> AsyncIterator[AmqpHarness]:
+async def destination() -> AsyncIterator[AmqpHarness]:
     async with AmqpHarness() as harness:
         yield harness
 
 
 @pytest.fixture
-async def sink(far_end: AmqpHarness, clock: ManualClock) -> AsyncIterator[Sink]:
-    sink = far_end.build(clock)
+async def sink(destination: AmqpHarness, clock: ManualClock) -> AsyncIterator[Sink]:
+    sink = destination.build(clock)
     yield sink
     await sink.close()
 
 
-def built(far_end: AmqpHarness, **changed: object) -> amqp.AmqpSink:
-    settings: Any = far_end.settings(**changed)
+def built(destination: AmqpHarness, **changed: object) -> amqp.AmqpSink:
+    settings: Any = destination.settings(**changed)
     return amqp.build(settings, ManualClock())
 
 
@@ -45,10 +45,10 @@ async def outcome(sink: Sink, event: Event) -> str:
 
 
 async def test_the_properties_say_what_the_event_is(
-    far_end: AmqpHarness, sink: Sink, lead: Event
+    destination: AmqpHarness, sink: Sink, lead: Event
 ) -> None:
     await sink.send(lead)
-    message = far_end.server.read(far_end.queue)[0]
+    message = destination.server.read(destination.queue)[0]
     assert message.message_id == lead.id
     assert message.type == LEAD_CAPTURED
     assert message.app_id == "relay"
@@ -61,12 +61,12 @@ async def test_the_properties_say_what_the_event_is(
 
 
 async def test_cloudevents_are_headers_as_the_binding_names_them(
-    far_end: AmqpHarness, lead: Event
+    destination: AmqpHarness, lead: Event
 ) -> None:
-    sink = built(far_end, format="cloudevents")
+    sink = built(destination, format="cloudevents")
     await sink.send(lead)
     await sink.close()
-    headers = far_end.server.read(far_end.queue)[0].headers
+    headers = destination.server.read(destination.queue)[0].headers
     assert headers["cloudEvents_id"] == lead.id
     assert headers["cloudEvents_type"] == LEAD_CAPTURED
 
@@ -83,102 +83,104 @@ async def test_cloudevents_are_headers_as_the_binding_names_them(
     ],
 )
 async def test_the_reason_is_in_the_operators_words(
-    far_end: AmqpHarness, sink: Sink, lead: Event, how: str, reason: str
+    destination: AmqpHarness, sink: Sink, lead: Event, how: str, reason: str
 ) -> None:
-    await far_end.fail(how)
+    await destination.fail(how)
     assert (await outcome(sink, lead)).startswith(reason)
 
 
 async def test_a_full_quorum_queue_takes_it_when_there_is_room(
-    far_end: AmqpHarness, sink: Sink, lead: Event
+    destination: AmqpHarness, sink: Sink, lead: Event
 ) -> None:
     limits = {"x-queue-type": "quorum", "x-max-length": 3, "x-overflow": "reject-publish"}
-    await far_end.server.put_queue(far_end.queue, **limits)
+    await destination.server.put_queue(destination.queue, **limits)
     events = [replace(lead, id=f"evt_{number}") for number in range(100)]
     outcomes = [await outcome(sink, event) for event in events]
     full = "Temporary: the queue rejects what is new: it is full, or its leader is away"
     assert set(outcomes) == {"delivered", full}
-    held = [str(message.message_id) for message in far_end.server.read(far_end.queue)]
+    held = [str(message.message_id) for message in destination.server.read(destination.queue)]
     assert held == [e.id for e, found in zip(events, outcomes, strict=True) if found == "delivered"]
     await sink.send(lead)
 
 
-async def test_a_missing_exchange_is_named(far_end: AmqpHarness, lead: Event) -> None:
-    sink = built(far_end, exchange="nowhere")
+async def test_a_missing_exchange_is_named(destination: AmqpHarness, lead: Event) -> None:
+    sink = built(destination, exchange="nowhere")
     assert await outcome(sink, lead) == "Misconfigured: there is no exchange nowhere"
     with pytest.raises(Misconfigured, match="does not exist"):
         await sink.check()
     await sink.close()
 
 
-async def test_a_check_misses_the_queue(far_end: AmqpHarness, sink: Sink) -> None:
-    await far_end.fail("no queue takes the routing key")
+async def test_a_check_misses_the_queue(destination: AmqpHarness, sink: Sink) -> None:
+    await destination.fail("no queue takes the routing key")
     with pytest.raises(Misconfigured, match="does not exist"):
         await sink.check()
 
 
-async def test_a_check_takes_a_brace_for_no_template(far_end: AmqpHarness) -> None:
-    sink = built(far_end, routing_key="{nowhere}")
+async def test_a_check_takes_a_brace_for_no_template(destination: AmqpHarness) -> None:
+    sink = built(destination, routing_key="{nowhere}")
     with pytest.raises(Misconfigured, match="does not exist"):
         await sink.check()
     queue = f"queues/%2F/{quote('{nowhere}')}"
-    await asyncio.to_thread(far_end.server.manage, "PUT", queue, {})
+    await asyncio.to_thread(destination.server.manage, "PUT", queue, {})
     await sink.check()
     await sink.close()
-    await asyncio.to_thread(far_end.server.manage, "DELETE", queue, {})
+    await asyncio.to_thread(destination.server.manage, "DELETE", queue, {})
 
 
-async def test_a_check_does_not_guess_what_a_template_will_name(far_end: AmqpHarness) -> None:
-    sink = built(far_end, routing_key="{{ id }}")
+async def test_a_check_does_not_guess_what_a_template_will_name(destination: AmqpHarness) -> None:
+    sink = built(destination, routing_key="{{ id }}")
     await sink.check()
     await sink.close()
 
 
 async def test_a_message_that_is_too_large_takes_no_other_with_it(
-    far_end: AmqpHarness, sink: Sink, lead: Event
+    destination: AmqpHarness, sink: Sink, lead: Event
 ) -> None:
-    await far_end.fail("larger than the broker takes")
+    await destination.fail("larger than the broker takes")
     small = [replace(lead, id=f"evt_{number}", body=b"{}") for number in range(20)]
     outcomes = await asyncio.gather(*(outcome(sink, each) for each in [*small, lead, *small]))
     assert [each for each in outcomes if each.startswith("Refused")] == [outcomes[20]]
 
 
 async def test_two_of_one_id_are_both_found_unroutable(
-    far_end: AmqpHarness, sink: Sink, lead: Event
+    destination: AmqpHarness, sink: Sink, lead: Event
 ) -> None:
-    await far_end.fail("no queue takes the routing key")
+    await destination.fail("no queue takes the routing key")
     twins = [replace(lead, source=source) for source in ("main", "other", "third")]
     outcomes = await asyncio.gather(*(outcome(sink, each) for each in twins))
     assert {each.partition(":")[0] for each in outcomes} == {"Misconfigured"}
 
 
-async def test_a_routing_key_that_is_too_long_is_refused(far_end: AmqpHarness, lead: Event) -> None:
-    sink = built(far_end, routing_key="{{ id }}")
+async def test_a_routing_key_that_is_too_long_is_refused(
+    destination: AmqpHarness, lead: Event
+) -> None:
+    sink = built(destination, routing_key="{{ id }}")
     with pytest.raises(Refused, match="255 bytes"):
         await sink.send(replace(lead, body=b'{"id":"%s"}' % (b"x" * 256)))
     await sink.close()
 
 
 async def test_a_long_id_travels_whole_in_the_header(
-    far_end: AmqpHarness, sink: Sink, lead: Event
+    destination: AmqpHarness, sink: Sink, lead: Event
 ) -> None:
     long = replace(lead, id="ü" * 255)
     await sink.send(long)
-    message = far_end.server.read(far_end.queue)[0]
+    message = destination.server.read(destination.queue)[0]
     assert message.headers["relay-id"] == long.id
     assert len(str(message.message_id)) == 64
 
 
 async def test_a_memory_alarm_is_temporary_within_the_timeout(
-    far_end: AmqpHarness, lead: Event
+    destination: AmqpHarness, lead: Event
 ) -> None:
-    sink = built(far_end, timeout="1s")
-    await asyncio.to_thread(far_end.server.let_memory, 0.00001)
+    sink = built(destination, timeout="1s")
+    await asyncio.to_thread(destination.server.let_memory, 0.00001)
     try:
         with pytest.raises(Temporary, match="alarm"):
             await sink.send(lead)
     finally:
-        await asyncio.to_thread(far_end.server.let_memory, 0.4)
+        await asyncio.to_thread(destination.server.let_memory, 0.4)
     await sink.send(replace(lead, id="evt_next"))
     await sink.close()
 

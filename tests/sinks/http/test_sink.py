@@ -24,7 +24,7 @@ from relay.core.event import Event
 from relay.sinks.http import sink as http
 from relay.sinks.http.sink import HttpSink
 from tests.conftest import NOW_MS, ManualClock
-from tests.sinks.far_end import FarEnd, Reply
+from tests.stub_server import Reply, StubServer
 
 OLD = "whsec_" + base64.b64encode(b"old key of 24 bytes or so").decode()
 NEW = "whsec_" + base64.b64encode(b"new key of 24 bytes or so").decode()
@@ -51,13 +51,13 @@ async def make(clock: ManualClock) -> AsyncIterator[Make]:
 
 
 async def test_the_request_carries_the_event_in_body_and_headers(
-    far_end: FarEnd, make: Make, lead: Event
+    destination: StubServer, make: Make, lead: Event
 ) -> None:
-    await make(far_end.url("/hook?a=b%20c")).send(replace(lead, received_ms=NOW_MS + 5))
-    (request,) = far_end.requests
+    await make(destination.url("/hook?a=b%20c")).send(replace(lead, received_ms=NOW_MS + 5))
+    (request,) = destination.requests
     assert (request.method, request.target) == ("POST", "/hook?a=b%20c")
     assert request.body == lead.body
-    assert request.header["host"] == f"127.0.0.1:{far_end.port}"
+    assert request.header["host"] == f"127.0.0.1:{destination.port}"
     assert request.header["content-type"] == "application/json"
     assert request.header["user-agent"].startswith("relay/")
     assert request.header["webhook-id"] == "evt_lead"
@@ -69,41 +69,41 @@ async def test_the_request_carries_the_event_in_body_and_headers(
     assert not [name for name in request.header if name.startswith("ce-")]
 
 
-async def test_no_header_is_sent_twice(far_end: FarEnd, make: Make, lead: Event) -> None:
+async def test_no_header_is_sent_twice(destination: StubServer, make: Make, lead: Event) -> None:
     own = {"Content-Type": "application/x-own", "USER-AGENT": "own", "x-own": "1"}
-    sink = make(far_end.url(), headers=own, signing_secrets=[OLD], format="cloudevents")
+    sink = make(destination.url(), headers=own, signing_secrets=[OLD], format="cloudevents")
     await sink.send(lead)
-    (request,) = far_end.requests
+    (request,) = destination.requests
     assert len(request.header) == len(request.headers)
     assert request.header["content-type"] == "application/x-own"
     assert request.header["user-agent"] == "own"
 
 
-async def test_an_answer_is_handed_back(far_end: FarEnd, make: Make, lead: Event) -> None:
-    far_end.reply = lambda _: Reply(201, b'{"ok":true}')
-    answer = await make(far_end.url()).send(lead)
+async def test_an_answer_is_handed_back(destination: StubServer, make: Make, lead: Event) -> None:
+    destination.reply = lambda _: Reply(201, b'{"ok":true}')
+    answer = await make(destination.url()).send(lead)
     assert (answer.status, answer.excerpt) == (201, '{"ok":true}')
 
 
 async def test_an_id_that_no_header_can_carry_can_be_told_back(
-    far_end: FarEnd, make: Make, lead: Event
+    destination: StubServer, make: Make, lead: Event
 ) -> None:
     event = replace(lead, id="evt 1%20 \N{SNOWMAN}", kind="vidéo")
-    await make(far_end.url(), signing_secrets=[OLD], format="cloudevents").send(event)
-    header = far_end.requests[0].header
+    await make(destination.url(), signing_secrets=[OLD], format="cloudevents").send(event)
+    header = destination.requests[0].header
     assert unquote(header["webhook-id"]) == unquote(header["ce-id"]) == event.id
     assert unquote(header["relay-event"]) == unquote(header["ce-type"]) == event.kind
     with freeze_time("2026-03-02T09:30:00Z"):
-        Webhook(OLD).verify(far_end.requests[0].body, header)
+        Webhook(OLD).verify(destination.requests[0].body, header)
 
 
 @pytest.mark.parametrize("format_", ["raw", "cloudevents"])
 @pytest.mark.parametrize("secret", [OLD, NEW])
 async def test_consumers_with_the_old_and_the_new_secret_verify(
-    far_end: FarEnd, make: Make, lead: Event, secret: str, format_: str
+    destination: StubServer, make: Make, lead: Event, secret: str, format_: str
 ) -> None:
-    await make(far_end.url(), signing_secrets=[OLD, NEW], format=format_).send(lead)
-    (request,) = far_end.requests
+    await make(destination.url(), signing_secrets=[OLD, NEW], format=format_).send(lead)
+    (request,) = destination.requests
     with freeze_time("2026-03-02T09:30:00Z"):
         assert Webhook(secret).verify(request.body, request.header) == lead.document()
         with pytest.raises(WebhookVerificationError):
@@ -113,23 +113,23 @@ async def test_consumers_with_the_old_and_the_new_secret_verify(
 
 
 async def test_each_attempt_is_signed_anew_under_the_same_id(
-    far_end: FarEnd, make: Make, lead: Event, clock: ManualClock
+    destination: StubServer, make: Make, lead: Event, clock: ManualClock
 ) -> None:
-    sink = make(far_end.url(), signing_secrets=[OLD])
+    sink = make(destination.url(), signing_secrets=[OLD])
     for _ in range(2):
         await sink.send(lead)
         clock.ms += 86_400_000
-    first, second = (request.header for request in far_end.requests)
+    first, second = (request.header for request in destination.requests)
     assert first["webhook-id"] == second["webhook-id"]
     assert int(second["webhook-timestamp"]) - int(first["webhook-timestamp"]) == 86_400
     assert first["webhook-signature"] != second["webhook-signature"]
 
 
 async def test_cloudevents_keep_the_body_and_add_headers(
-    far_end: FarEnd, make: Make, lead: Event
+    destination: StubServer, make: Make, lead: Event
 ) -> None:
-    await make(far_end.url(), format="cloudevents").send(lead)
-    (request,) = far_end.requests
+    await make(destination.url(), format="cloudevents").send(lead)
+    (request,) = destination.requests
     assert request.body == lead.body
     assert request.header["content-type"] == "application/json"
     assert {name: value for name, value in request.headers if name.startswith("ce-")} == {
@@ -143,19 +143,19 @@ async def test_cloudevents_keep_the_body_and_add_headers(
 
 
 async def test_credentials_in_the_url_become_basic_authorization(
-    far_end: FarEnd, make: Make, lead: Event
+    destination: StubServer, make: Make, lead: Event
 ) -> None:
-    url = far_end.url("/").replace("://", "://us%20er:p%40ss@")
+    url = destination.url("/").replace("://", "://us%20er:p%40ss@")
     await make(url).send(lead)
     expected = base64.b64encode(b"us er:p@ss").decode()
-    assert far_end.requests[0].header["authorization"] == f"Basic {expected}"
+    assert destination.requests[0].header["authorization"] == f"Basic {expected}"
 
 
 async def test_an_answer_that_repeats_our_headers_is_masked(
-    far_end: FarEnd, make: Make, lead: Event
+    destination: StubServer, make: Make, lead: Event
 ) -> None:
-    far_end.reply = lambda request: Reply(200, json.dumps(request.headers).encode())
-    sink = make(far_end.url(), headers={"authorization": "Bearer marked-token"})
+    destination.reply = lambda request: Reply(200, json.dumps(request.headers).encode())
+    sink = make(destination.url(), headers={"authorization": "Bearer marked-token"})
     answer = await sink.send(lead)
     assert "marked" not in answer.excerpt
     assert "evt_lead" in answer.excerpt
@@ -163,13 +163,13 @@ async def test_an_answer_that_repeats_our_headers_is_masked(
 
 @pytest.mark.parametrize("status", [200, 204, 400, 405, 406, 411, 415, 422, 501])
 async def test_a_check_asks_for_options_and_takes_an_answer_that_is_no_word_on_events(
-    far_end: FarEnd, make: Make, status: int
+    destination: StubServer, make: Make, status: int
 ) -> None:
-    far_end.reply = lambda _: Reply(status)
-    found = await make(far_end.url("/hook"), headers={"x-own": "1"}).check()
+    destination.reply = lambda _: Reply(status)
+    found = await make(destination.url("/hook"), headers={"x-own": "1"}).check()
     assert found is not None
     assert found.startswith(f"{status} to OPTIONS")
-    (request,) = far_end.requests
+    (request,) = destination.requests
     assert (request.method, request.target, request.body) == ("OPTIONS", "/hook", b"")
     assert request.header["x-own"] == "1"
     assert "webhook-id" not in request.header
@@ -177,29 +177,29 @@ async def test_a_check_asks_for_options_and_takes_an_answer_that_is_no_word_on_e
 
 @pytest.mark.parametrize("status", [302, 308, 401, 402, 403, 404, 407, 410, 421, 426])
 async def test_a_check_tells_what_someone_has_to_mend(
-    far_end: FarEnd, make: Make, status: int
+    destination: StubServer, make: Make, status: int
 ) -> None:
-    far_end.reply = lambda _: Reply(status)
+    destination.reply = lambda _: Reply(status)
     with pytest.raises(Misconfigured, match=f"{status} to OPTIONS"):
-        await make(far_end.url()).check()
+        await make(destination.url()).check()
 
 
 @pytest.mark.parametrize("status", [408, 425, 429, 500, 502, 503, 504, 599, 999])
 async def test_a_check_takes_no_failure_for_a_sign_of_life(
-    far_end: FarEnd, make: Make, status: int
+    destination: StubServer, make: Make, status: int
 ) -> None:
-    far_end.reply = lambda _: Reply(status)
+    destination.reply = lambda _: Reply(status)
     with pytest.raises(Temporary, match=f"{status} to OPTIONS"):
-        await make(far_end.url()).check()
+        await make(destination.url()).check()
 
 
 async def test_what_is_rendered_is_what_is_sent_but_for_secrets(
-    far_end: FarEnd, make: Make, lead: Event
+    destination: StubServer, make: Make, lead: Event
 ) -> None:
-    sink = make(far_end.url(), headers={"X-Key": "marked"}, signing_secrets=[OLD])
+    sink = make(destination.url(), headers={"X-Key": "marked"}, signing_secrets=[OLD])
     shown = sink.render(lead)
     await sink.send(lead)
-    (request,) = far_end.requests
+    (request,) = destination.requests
     assert shown["method"] == request.method
     assert shown["body"].encode() == request.body
     masked = {"x-key": "***", "webhook-signature": "***"}
@@ -209,12 +209,12 @@ async def test_what_is_rendered_is_what_is_sent_but_for_secrets(
 
 
 async def test_more_sends_than_connections_wait_their_turn(
-    far_end: FarEnd, make: Make, lead: Event
+    destination: StubServer, make: Make, lead: Event
 ) -> None:
-    sink = make(far_end.url())
+    sink = make(destination.url())
     await asyncio.gather(*(sink.send(lead) for _ in range(40)))
-    assert len(far_end.requests) == 40
-    assert far_end.accepted <= 16
+    assert len(destination.requests) == 40
+    assert destination.accepted <= 16
 
 
 @pytest.mark.parametrize(
@@ -295,17 +295,17 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 
 
 @pytest.fixture
-async def tls_far_end(certificates: Certificates) -> AsyncIterator[FarEnd]:
+async def tls_destination(certificates: Certificates) -> AsyncIterator[StubServer]:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(certificates.server_pem, certificates.server_key)
-    async with FarEnd(tls=context) as far_end:
-        yield far_end
+    async with StubServer(tls=context) as destination:
+        yield destination
 
 
 @pytest.fixture
-async def strict_far_end(certificates: Certificates) -> AsyncIterator[FarEnd]:
-    async with FarEnd(tls=strict(certificates)) as far_end:
-        yield far_end
+async def strict_destination(certificates: Certificates) -> AsyncIterator[StubServer]:
+    async with StubServer(tls=strict(certificates)) as destination:
+        yield destination
 
 
 def strict(certificates: Certificates) -> ssl.SSLContext:
@@ -316,49 +316,49 @@ def strict(certificates: Certificates) -> ssl.SSLContext:
     return context
 
 
-async def test_an_own_ca_verifies_the_far_end(
-    tls_far_end: FarEnd, make: Make, lead: Event, certificates: Certificates
+async def test_an_own_ca_verifies_the_destination(
+    tls_destination: StubServer, make: Make, lead: Event, certificates: Certificates
 ) -> None:
-    await make(tls_far_end.url(), ca_file=certificates.ca_pem).send(lead)
-    assert len(tls_far_end.requests) == 1
+    await make(tls_destination.url(), ca_file=certificates.ca_pem).send(lead)
+    assert len(tls_destination.requests) == 1
 
 
 async def test_a_certificate_that_nobody_vouches_for_parks_the_sink(
-    tls_far_end: FarEnd, make: Make, lead: Event
+    tls_destination: StubServer, make: Make, lead: Event
 ) -> None:
     with pytest.raises(Misconfigured, match="certificate does not verify"):
-        await make(tls_far_end.url()).send(lead)
-    assert tls_far_end.requests == []
+        await make(tls_destination.url()).send(lead)
+    assert tls_destination.requests == []
 
 
 async def test_a_certificate_for_another_name_parks_the_sink(
-    tls_far_end: FarEnd, make: Make, lead: Event, certificates: Certificates
+    tls_destination: StubServer, make: Make, lead: Event, certificates: Certificates
 ) -> None:
     with pytest.raises(Misconfigured, match="does not verify: Hostname mismatch"):
-        await make(tls_far_end.url(host="localhost"), ca_file=certificates.ca_pem).send(lead)
-    assert tls_far_end.requests == []
+        await make(tls_destination.url(host="localhost"), ca_file=certificates.ca_pem).send(lead)
+    assert tls_destination.requests == []
 
 
-async def test_a_far_end_that_wants_a_client_certificate_gets_it(
-    strict_far_end: FarEnd, make: Make, lead: Event, certificates: Certificates
+async def test_a_destination_that_wants_a_client_certificate_gets_it(
+    strict_destination: StubServer, make: Make, lead: Event, certificates: Certificates
 ) -> None:
     sink = make(
-        strict_far_end.url(),
+        strict_destination.url(),
         ca_file=certificates.ca_pem,
         client_cert_file=certificates.client_pem,
         client_key_file=certificates.client_key,
     )
     await sink.send(lead)
-    assert len(strict_far_end.requests) == 1
+    assert len(strict_destination.requests) == 1
 
 
-async def test_a_far_end_that_misses_our_certificate_gets_nothing(
-    strict_far_end: FarEnd, make: Make, lead: Event, certificates: Certificates
+async def test_a_destination_that_misses_our_certificate_gets_nothing(
+    strict_destination: StubServer, make: Make, lead: Event, certificates: Certificates
 ) -> None:
     # With TLS 1.3 its alert may be overtaken by the end of the connection.
     with pytest.raises(SinkError, match=r"does not accept our TLS certificate|connection"):
-        await make(strict_far_end.url(), ca_file=certificates.ca_pem).send(lead)
-    assert strict_far_end.requests == []
+        await make(strict_destination.url(), ca_file=certificates.ca_pem).send(lead)
+    assert strict_destination.requests == []
 
 
 async def test_a_client_certificate_that_is_not_trusted_parks_the_sink(
@@ -374,7 +374,7 @@ async def test_a_client_certificate_that_is_not_trusted_parks_the_sink(
             context.wrap_socket(connection, server_side=True)
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        far_end = asyncio.create_task(asyncio.to_thread(shake_hands, listener))
+        destination = asyncio.create_task(asyncio.to_thread(shake_hands, listener))
         sink = make(
             f"https://127.0.0.1:{listener.getsockname()[1]}/",
             ca_file=certificates.ca_pem,
@@ -383,10 +383,10 @@ async def test_a_client_certificate_that_is_not_trusted_parks_the_sink(
         )
         with pytest.raises(Misconfigured, match="does not accept our TLS certificate"):
             await sink.send(lead)
-        await far_end
+        await destination
 
 
-async def test_a_far_end_that_speaks_no_tls_is_temporary(make: Make, lead: Event) -> None:
+async def test_a_destination_that_speaks_no_tls_is_temporary(make: Make, lead: Event) -> None:
     def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
         writer.close()
@@ -398,10 +398,10 @@ async def test_a_far_end_that_speaks_no_tls_is_temporary(make: Make, lead: Event
 
 
 async def test_silence_over_tls_is_silence(
-    tls_far_end: FarEnd, make: Make, lead: Event, certificates: Certificates
+    tls_destination: StubServer, make: Make, lead: Event, certificates: Certificates
 ) -> None:
-    tls_far_end.reply = lambda _: None
-    sink = make(tls_far_end.url(), ca_file=certificates.ca_pem, timeout="200ms")
+    tls_destination.reply = lambda _: None
+    sink = make(tls_destination.url(), ca_file=certificates.ca_pem, timeout="200ms")
     with pytest.raises(Temporary, match="no answer in time"):
         await sink.send(lead)
 

@@ -17,9 +17,9 @@ from relay.core.sink import Outcomes
 from tests.brokers.kafka import TOPIC
 from tests.brokers.kafka_mock import PARTITIONS, PRODUCE
 from tests.conftest import ManualClock
-from tests.sinks.far_end import until
 from tests.sinks.kafka.harness import KafkaHarness, Sinks
 from tests.sinks.kafka.murmur2 import murmur2
+from tests.stub_server import until
 
 TOO_LARGE = 10
 FORBIDDEN = 29

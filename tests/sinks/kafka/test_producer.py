@@ -17,8 +17,8 @@ from relay.sinks.kafka import producer as kafka_producer
 from relay.sinks.kafka.cluster import Cluster
 from relay.sinks.kafka.producer import Producer
 from tests.conftest import ManualClock
-from tests.sinks.far_end import until
 from tests.sinks.kafka.harness import KafkaHarness, Sinks
+from tests.stub_server import until
 
 NOBODY = {"bootstrap.servers": "127.0.0.1:1"}
 

@@ -16,8 +16,8 @@ from relay.core.errors import Misconfigured
 from relay.core.event import Event
 from relay.sinks.kafka.sink import KafkaSink, build
 from tests.conftest import ManualClock
-from tests.sinks.far_end import until
 from tests.sinks.kafka.harness import KafkaHarness
+from tests.stub_server import until
 
 PASSWORD = "marked-password"
 

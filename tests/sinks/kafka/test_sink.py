@@ -15,8 +15,8 @@ from relay.sinks.kafka.sink import Settings, build
 from tests.brokers.kafka import TOPIC
 from tests.brokers.kafka_mock import INIT_PRODUCER_ID, PARTITIONS, PRODUCE
 from tests.conftest import ManualClock
-from tests.sinks.far_end import until
 from tests.sinks.kafka.harness import KafkaHarness, Sinks
+from tests.stub_server import until
 
 JAVA = {
     "21": -973932308,

@@ -16,9 +16,9 @@ from tests.brokers.mosquitto import Mosquitto
 from tests.brokers.mqtt_double import MqttDouble, take
 from tests.brokers.mqtt_packets import Publish, connack, puback
 from tests.sinks.batch import DELIVERED, of_kind, series, told, unfit
-from tests.sinks.far_end import until
 from tests.sinks.mqtt.test_errors import broker
 from tests.sinks.mqtt.test_sink import Make, build, ids, make, server
+from tests.stub_server import until
 
 __all__ = ["broker", "make", "server"]  # fixtures
 

@@ -13,8 +13,8 @@ from relay.sinks.mqtt.errors import MEANINGS
 from relay.sinks.mqtt.sink import MqttSink
 from tests.brokers.mqtt_double import MqttDouble, take
 from tests.brokers.mqtt_packets import connack, disconnect, puback
-from tests.sinks.far_end import until
 from tests.sinks.mqtt.test_sink import build, error_of
+from tests.stub_server import until
 
 PINGREQ = b"\xc0\x00"
 

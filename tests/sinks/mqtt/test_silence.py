@@ -15,7 +15,6 @@ from tests.brokers.mosquitto import Mosquitto
 from tests.brokers.mqtt_double import MqttDouble, take
 from tests.brokers.mqtt_packets import Publish, connack, disconnect, puback
 from tests.sinks.batch import DELIVERED, series, told
-from tests.sinks.far_end import until
 from tests.sinks.mqtt.test_batches import (
     FORBIDDEN,
     TOO_LARGE,
@@ -27,6 +26,7 @@ from tests.sinks.mqtt.test_batches import (
 )
 from tests.sinks.mqtt.test_errors import broker
 from tests.sinks.mqtt.test_sink import Make, build, make, server
+from tests.stub_server import until
 
 __all__ = ["broker", "make", "server", "sink"]  # fixtures
 

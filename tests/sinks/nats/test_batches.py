@@ -17,8 +17,8 @@ from relay.sinks.nats.sink import NatsSink
 from tests.brokers.nats import NatsServer
 from tests.brokers.nats_double import NatsDouble
 from tests.sinks.batch import of_kind, series, unfit
-from tests.sinks.far_end import until
 from tests.sinks.nats.test_sink import Make, build, make, server
+from tests.stub_server import until
 
 __all__ = ["make", "server"]  # fixtures
 

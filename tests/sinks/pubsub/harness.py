@@ -11,8 +11,8 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from relay.core.errors import Misconfigured, Refused, SinkError, Temporary
 from tests.brokers.pubsub_double import PROJECT, PubsubDouble, said, status
 from tests.sinks.conformance import Message, watched_in
-from tests.sinks.far_end import Reply, Request
 from tests.sinks.servers import OverHttp
+from tests.stub_server import Reply, Request
 
 STATUSES: dict[str, type[SinkError]] = {
     **dict.fromkeys(("ABORTED", "CANCELLED", "DEADLINE_EXCEEDED", "INTERNAL"), Temporary),
@@ -84,7 +84,7 @@ class PubsubHarness(OverHttp):
         return {
             "project": PROJECT,
             "credentials": service_account(),
-            "endpoint_url": self.far_end.url("/"),
+            "endpoint_url": self.destination.url("/"),
         }
 
     def messages(self) -> list[Message]:
@@ -99,11 +99,11 @@ class PubsubHarness(OverHttp):
 
     async def fail(self, how: str) -> None:
         if how == self.down:
-            await self.far_end.stop()
+            await self.destination.stop()
         elif how in PAGES:
-            self.far_end.reply = lambda request: _page(PAGES[how][0], request)
+            self.destination.reply = lambda request: _page(PAGES[how][0], request)
         elif how in ANSWERS:
-            self.far_end.reply = lambda _: said(ANSWERS[how])
+            self.destination.reply = lambda _: said(ANSWERS[how])
         else:
             self._answer(how, {})
 
@@ -118,7 +118,7 @@ class PubsubHarness(OverHttp):
             reply = status(code, _echo(request), details=[{"reason": _echo(request)}])
             return Reply(reply.status, reply.body, headers)
 
-        self.far_end.reply = reply
+        self.destination.reply = reply
 
 
 def _page(number: int, request: Request) -> Reply:

@@ -17,20 +17,20 @@ from relay.core.event import LEAD_CAPTURED, Event
 from relay.sinks.pubsub import sink as pubsub
 from tests.brokers.pubsub_double import PROJECT, said
 from tests.conftest import ManualClock
-from tests.sinks.far_end import Reply, Request, until
 from tests.sinks.pubsub.harness import PubsubHarness, service_account
+from tests.stub_server import Reply, Request, until
 
 ONE_KEY = {"ordering_key": "one"}
 
 
 @pytest.fixture
-async def far_end() -> AsyncIterator[PubsubHarness]:
+async def destination() -> AsyncIterator[PubsubHarness]:
     async with PubsubHarness() as harness:
         yield harness
 
 
-def build(far_end: PubsubHarness, **changed: Any) -> pubsub.PubsubSink:
-    return pubsub.build(far_end.settings(**changed), ManualClock())  # type: ignore[arg-type]
+def build(destination: PubsubHarness, **changed: Any) -> pubsub.PubsubSink:
+    return pubsub.build(destination.settings(**changed), ManualClock())  # type: ignore[arg-type]
 
 
 def lead(number: int, *, video: str = "vid_1", note: str = "") -> Event:
@@ -39,127 +39,131 @@ def lead(number: int, *, video: str = "vid_1", note: str = "") -> Event:
     return replace(event, body=body.encode())
 
 
-def sizes(far_end: PubsubHarness) -> list[int]:
-    return [len(request) for request in far_end.double.requests]
+def sizes(destination: PubsubHarness) -> list[int]:
+    return [len(request) for request in destination.double.requests]
 
 
 def test_no_two_batches_are_on_their_way_at_once() -> None:
-    far_end = PubsubHarness()
-    far_end.far_end.port = 1
-    settings = far_end.settings()
+    destination = PubsubHarness()
+    destination.destination.port = 1
+    settings = destination.settings()
     assert settings.slots() // settings.batch() == 1
 
 
 async def test_a_batch_with_one_ordering_key_is_one_request_in_its_order(
-    far_end: PubsubHarness,
+    destination: PubsubHarness,
 ) -> None:
-    sink = build(far_end)
+    sink = build(destination)
     await sink.send_batch([lead(number) for number in range(200)])
     await sink.close()
-    assert sizes(far_end) == [200]
-    assert [message.id for message in far_end.messages()] == [f"evt_{n}" for n in range(200)]
+    assert sizes(destination) == [200]
+    assert [message.id for message in destination.messages()] == [f"evt_{n}" for n in range(200)]
 
 
-async def test_a_request_holds_messages_of_one_ordering_key_only(far_end: PubsubHarness) -> None:
-    sink = build(far_end)
+async def test_a_request_holds_messages_of_one_ordering_key_only(
+    destination: PubsubHarness,
+) -> None:
+    sink = build(destination)
     await sink.send_batch([lead(n, video=f"vid_{n % 3}") for n in range(30)])
     await sink.close()
-    assert sizes(far_end) == [10, 10, 10]
-    keys = [{message["orderingKey"] for message in each} for each in far_end.double.requests]
+    assert sizes(destination) == [10, 10, 10]
+    keys = [{message["orderingKey"] for message in each} for each in destination.double.requests]
     assert sorted(keys, key=str) == [{"vid_0"}, {"vid_1"}, {"vid_2"}]
 
 
-async def test_a_request_holds_messages_to_one_topic_only(far_end: PubsubHarness) -> None:
-    sink = build(far_end, topic="relay-{{ source }}", ordering_key="")
-    far_end.double.topics = {"relay-0", "relay-1"}
+async def test_a_request_holds_messages_to_one_topic_only(destination: PubsubHarness) -> None:
+    sink = build(destination, topic="relay-{{ source }}", ordering_key="")
+    destination.double.topics = {"relay-0", "relay-1"}
     outcomes = await sink.send_batch([replace(lead(n), source=f"{n % 3}") for n in range(9)])
     await sink.close()
-    assert sizes(far_end) == [3, 3]
+    assert sizes(destination) == [3, 3]
     assert [type(each) is Misconfigured for each in outcomes] == [False, False, True] * 3
 
 
 async def test_of_one_ordering_key_the_next_request_waits_for_the_last(
-    far_end: PubsubHarness,
+    destination: PubsubHarness,
 ) -> None:
     def never(request: Request) -> Reply | None:
-        return None if b"vid_slow" in request.body else far_end.double.answer(request)
+        return None if b"vid_slow" in request.body else destination.double.answer(request)
 
-    sink = build(far_end, timeout="500ms")
-    far_end.far_end.reply = never
+    sink = build(destination, timeout="500ms")
+    destination.destination.reply = never
     # Base64 makes a third more of it, so that no two share a request.
     slow = [lead(number, video="vid_slow", note="x" * 4_000_000) for number in range(3)]
     outcomes = await sink.send_batch([*slow, lead(3), lead(4)])
     await sink.close()
-    assert len(far_end.far_end.requests) == 2
+    assert len(destination.destination.requests) == 2
     assert [str(each) for each in outcomes[:3]] == ["no answer within 0.5 s"] * 3
-    assert [message.id for message in far_end.messages()] == ["evt_3", "evt_4"]
+    assert [message.id for message in destination.messages()] == ["evt_3", "evt_4"]
 
 
-async def test_without_ordering_keys_all_share_a_request(far_end: PubsubHarness) -> None:
-    sink = build(far_end, ordering_key="")
+async def test_without_ordering_keys_all_share_a_request(destination: PubsubHarness) -> None:
+    sink = build(destination, ordering_key="")
     await sink.send_batch([lead(n, video=f"vid_{n}") for n in range(50)])
     await sink.close()
-    assert sizes(far_end) == [50]
-    assert not [each for each in far_end.double.messages if "orderingKey" in each]
+    assert sizes(destination) == [50]
+    assert not [each for each in destination.double.messages if "orderingKey" in each]
 
 
-async def test_a_request_stays_below_ten_megabytes(far_end: PubsubHarness) -> None:
-    sink = build(far_end)
+async def test_a_request_stays_below_ten_megabytes(destination: PubsubHarness) -> None:
+    sink = build(destination)
     big = "x" * 3_000_000
     await sink.send_batch([lead(number, note=big) for number in range(5)])
     await sink.close()
-    assert sizes(far_end) == [2, 2, 1]
-    assert [message.id for message in far_end.messages()] == [f"evt_{n}" for n in range(5)]
+    assert sizes(destination) == [2, 2, 1]
+    assert [message.id for message in destination.messages()] == [f"evt_{n}" for n in range(5)]
 
 
-async def test_one_refused_message_takes_no_other_with_it(far_end: PubsubHarness) -> None:
-    sink = build(far_end)
-    far_end.double.refuses = lambda message: message["attributes"]["relay-id"] == "evt_3"
+async def test_one_refused_message_takes_no_other_with_it(destination: PubsubHarness) -> None:
+    sink = build(destination)
+    destination.double.refuses = lambda message: message["attributes"]["relay-id"] == "evt_3"
     outcomes = await sink.send_batch([lead(number) for number in range(6)])
     await sink.close()
     assert [type(each) is Refused for each in outcomes] == [n == 3 for n in range(6)]
-    assert [message.id for message in far_end.messages()] == [f"evt_{n}" for n in (0, 1, 2, 4, 5)]
+    assert [message.id for message in destination.messages()] == [
+        f"evt_{n}" for n in (0, 1, 2, 4, 5)
+    ]
 
 
-async def test_each_message_has_the_id_at_its_place(far_end: PubsubHarness) -> None:
-    sink = build(far_end)
+async def test_each_message_has_the_id_at_its_place(destination: PubsubHarness) -> None:
+    sink = build(destination)
     outcomes = await sink.send_batch([lead(number) for number in range(4)])
     await sink.close()
     assert outcomes == [SinkResponse(200, str(1_000_000 + n)) for n in range(4)]
 
 
-async def test_outcomes_are_in_the_order_of_the_events(far_end: PubsubHarness) -> None:
-    sink = build(far_end)
+async def test_outcomes_are_in_the_order_of_the_events(destination: PubsubHarness) -> None:
+    sink = build(destination)
     outcomes = await sink.send_batch([lead(n, video=f"vid_{n % 3}") for n in range(12)])
     await sink.close()
-    given = {str(1_000_000 + n): each.id for n, each in enumerate(far_end.messages())}
+    given = {str(1_000_000 + n): each.id for n, each in enumerate(destination.messages())}
     named = [given[each.excerpt] for each in outcomes if isinstance(each, SinkResponse)]
     assert named == [f"evt_{n}" for n in range(12)]
 
 
 async def test_of_an_answer_with_too_few_ids_nothing_counts_as_delivered(
-    far_end: PubsubHarness,
+    destination: PubsubHarness,
 ) -> None:
-    sink = build(far_end)
-    far_end.far_end.reply = lambda _: said({"messageIds": ["1", "2", "3"]})
+    sink = build(destination)
+    destination.destination.reply = lambda _: said({"messageIds": ["1", "2", "3"]})
     outcomes = await sink.send_batch([lead(number) for number in range(4)])
     await sink.close()
     assert [type(each) for each in outcomes] == [Temporary] * 4
 
 
-async def test_a_message_without_an_id_is_sent_again_alone(far_end: PubsubHarness) -> None:
-    sink = build(far_end)
-    far_end.far_end.reply = lambda _: said({"messageIds": ["1", "", "3"]})
+async def test_a_message_without_an_id_is_sent_again_alone(destination: PubsubHarness) -> None:
+    sink = build(destination)
+    destination.destination.reply = lambda _: said({"messageIds": ["1", "", "3"]})
     outcomes = await sink.send_batch([lead(number) for number in range(3)])
     await sink.close()
     assert [isinstance(each, Temporary) for each in outcomes] == [False, True, False]
 
 
-async def test_what_makes_up_a_message(far_end: PubsubHarness, lead: Event) -> None:
-    sink = build(far_end)
+async def test_what_makes_up_a_message(destination: PubsubHarness, lead: Event) -> None:
+    sink = build(destination)
     await sink.send(lead)
     await sink.close()
-    (message,) = far_end.double.messages
+    (message,) = destination.double.messages
     assert base64.b64decode(message["data"]) == lead.body
     assert message["orderingKey"] == lead.video_id()
     assert message["attributes"] == {
@@ -171,72 +175,74 @@ async def test_what_makes_up_a_message(far_end: PubsubHarness, lead: Event) -> N
 
 
 async def test_cloudevents_attributes_have_the_prefix_of_the_binding(
-    far_end: PubsubHarness, lead: Event
+    destination: PubsubHarness, lead: Event
 ) -> None:
-    sink = build(far_end, format="cloudevents")
+    sink = build(destination, format="cloudevents")
     await sink.send(lead)
     await sink.close()
-    attributes = far_end.double.messages[0]["attributes"]
+    attributes = destination.double.messages[0]["attributes"]
     assert (attributes["ce-id"], attributes["ce-type"]) == (lead.id, lead.kind)
     assert (attributes["ce-specversion"], attributes["ce-source"]) == ("1.0", lead.source)
     assert attributes["content-type"] == "application/json"
 
 
-async def test_what_is_longer_than_pubsub_takes_is_hashed(far_end: PubsubHarness) -> None:
-    sink = build(far_end, format="cloudevents")
+async def test_what_is_longer_than_pubsub_takes_is_hashed(destination: PubsubHarness) -> None:
+    sink = build(destination, format="cloudevents")
     await sink.send(lead(1, video="v" * 2000))
     await sink.close()
-    (message,) = far_end.double.messages
+    (message,) = destination.double.messages
     assert len(message["orderingKey"]) == 64
     assert message["attributes"]["ce-subject"] == message["orderingKey"]
 
 
-async def test_no_ordering_key_is_a_persons_address(far_end: PubsubHarness, lead: Event) -> None:
-    sink = build(far_end)
+async def test_no_ordering_key_is_a_persons_address(
+    destination: PubsubHarness, lead: Event
+) -> None:
+    sink = build(destination)
     address = lead.document()["data"]["email"]
     assert address not in json.dumps({**sink.render(lead), "body": ""})
     await sink.close()
 
 
-async def test_a_message_over_the_limit_is_refused_unsent(far_end: PubsubHarness) -> None:
-    sink = build(far_end)
+async def test_a_message_over_the_limit_is_refused_unsent(destination: PubsubHarness) -> None:
+    sink = build(destination)
     with pytest.raises(Refused, match="bytes are more than the 10 MB"):
         await sink.send(lead(1, note="x" * pubsub.MESSAGE_MAX))
     await sink.close()
-    assert far_end.contacts() == 0
+    assert destination.contacts() == 0
 
 
-async def test_a_message_that_pubsub_finds_too_large_is_refused(far_end: PubsubHarness) -> None:
-    sink = build(far_end)
+async def test_a_message_that_pubsub_finds_too_large_is_refused(destination: PubsubHarness) -> None:
+    sink = build(destination)
     with pytest.raises(Refused, match="400 INVALID_ARGUMENT: Pub/Sub does not take the message"):
         await sink.send(lead(1, note="x" * (pubsub.MESSAGE_MAX - 10_000)))
     await sink.send(lead(2))
     await sink.close()
-    assert [message.id for message in far_end.messages()] == ["evt_2"]
+    assert [message.id for message in destination.messages()] == ["evt_2"]
 
 
-async def test_the_topic_may_depend_on_the_event(far_end: PubsubHarness, lead: Event) -> None:
-    sink = build(far_end, topic="relay-{{ event }}+100%")
-    far_end.double.topics = {"relay-lead.captured+100%"}
+async def test_the_topic_may_depend_on_the_event(destination: PubsubHarness, lead: Event) -> None:
+    sink = build(destination, topic="relay-{{ event }}+100%")
+    destination.double.topics = {"relay-lead.captured+100%"}
     await sink.send(lead)
     assert sink.render(lead)["topic"] == f"projects/{PROJECT}/topics/relay-lead.captured+100%"
     await sink.close()
-    assert len(far_end.messages()) == 1
+    assert len(destination.messages()) == 1
 
 
 async def test_an_event_whose_topic_is_no_name_is_refused(
-    far_end: PubsubHarness, lead: Event
+    destination: PubsubHarness, lead: Event
 ) -> None:
-    sink = build(far_end, topic="{{ data.email | default('relay') }}")
+    sink = build(destination, topic="{{ data.email | default('relay') }}")
     with pytest.raises(Refused, match="of `topic` fails on this event: the result is empty"):
         await sink.send(replace(lead, body=b'{"data":{"email":""}}'))
     await sink.close()
 
 
 async def test_a_missing_topic_is_told_apart_by_a_check_and_parks(
-    far_end: PubsubHarness, lead: Event
+    destination: PubsubHarness, lead: Event
 ) -> None:
-    sink = build(far_end, topic="none")
+    sink = build(destination, topic="none")
     for attempt in (sink.check, lambda: sink.send(lead)):
         with pytest.raises(Misconfigured, match="the topic or its project does not exist"):
             await attempt()
@@ -244,23 +250,23 @@ async def test_a_missing_topic_is_told_apart_by_a_check_and_parks(
 
 
 async def test_a_missing_permission_is_told_apart_by_a_check_and_parks(
-    far_end: PubsubHarness, lead: Event
+    destination: PubsubHarness, lead: Event
 ) -> None:
-    sink = build(far_end)
-    far_end.double.may_publish = False
+    sink = build(destination)
+    destination.double.may_publish = False
     with pytest.raises(Misconfigured, match=r"lack pubsub\.topics\.publish on the topic relay"):
         await sink.check()
     with pytest.raises(Misconfigured, match="403 PERMISSION_DENIED"):
         await sink.send(lead)
-    far_end.double.may_publish = True
+    destination.double.may_publish = True
     await sink.send(lead)
     await sink.close()
 
 
-async def test_a_reason_of_googles_is_told(far_end: PubsubHarness, lead: Event) -> None:
-    sink = build(far_end)
+async def test_a_reason_of_googles_is_told(destination: PubsubHarness, lead: Event) -> None:
+    sink = build(destination)
     error = {"status": "PERMISSION_DENIED", "details": [{"reason": "SERVICE_DISABLED"}]}
-    far_end.far_end.reply = lambda _: said({"error": error}, 403)
+    destination.destination.reply = lambda _: said({"error": error}, 403)
     with pytest.raises(Misconfigured, match="403 PERMISSION_DENIED, SERVICE_DISABLED: "):
         await sink.send(lead)
     await sink.close()
@@ -268,10 +274,10 @@ async def test_a_reason_of_googles_is_told(far_end: PubsubHarness, lead: Event) 
 
 @pytest.mark.parametrize("error", ["text", {"status": 1}, {"status": "ODD"}, {"details": 1}])
 async def test_an_odd_error_is_judged_by_its_status(
-    far_end: PubsubHarness, lead: Event, error: object
+    destination: PubsubHarness, lead: Event, error: object
 ) -> None:
-    sink = build(far_end)
-    far_end.far_end.reply = lambda _: said({"error": error}, 503)
+    sink = build(destination)
+    destination.destination.reply = lambda _: said({"error": error}, 503)
     with pytest.raises(Temporary, match="503"):
         await sink.send(lead)
     await sink.close()
@@ -293,7 +299,7 @@ async def test_an_answer_that_dribbles_in_is_left_in_time(lead: Event) -> None:
 
     server = await asyncio.start_server(dribble, "127.0.0.1", 0)
     harness = PubsubHarness()
-    harness.far_end.port = server.sockets[0].getsockname()[1]
+    harness.destination.port = server.sockets[0].getsockname()[1]
     sink = build(harness, timeout="200ms")
     with pytest.raises(Temporary, match=r"no answer within 0\.2 s"):
         async with asyncio.timeout(2):
@@ -306,39 +312,43 @@ async def test_an_answer_that_dribbles_in_is_left_in_time(lead: Event) -> None:
 
 
 async def test_an_emulator_takes_events_without_credentials(
-    far_end: PubsubHarness, lead: Event, monkeypatch: pytest.MonkeyPatch
+    destination: PubsubHarness, lead: Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    far_end.double.emulator = True
-    address = f"127.0.0.1:{far_end.far_end.port}"
-    sink = build(far_end, credentials=None, emulator_host=address)
+    destination.double.emulator = True
+    address = f"127.0.0.1:{destination.destination.port}"
+    sink = build(destination, credentials=None, emulator_host=address)
     await sink.check()
     await sink.send(lead)
     await sink.close()
     monkeypatch.setenv(pubsub.EMULATOR, address)
-    sink = build(far_end, credentials=None, endpoint_url="https://pubsub.invalid")
+    sink = build(destination, credentials=None, endpoint_url="https://pubsub.invalid")
     await sink.send(lead)
     await sink.close()
-    assert len(far_end.messages()) == 2
-    assert not [each for each in far_end.far_end.requests if "authorization" in each.header]
+    assert len(destination.messages()) == 2
+    assert not [each for each in destination.destination.requests if "authorization" in each.header]
 
 
-async def test_an_emulator_without_the_topic_is_found_by_a_check(far_end: PubsubHarness) -> None:
-    far_end.double.emulator = True
-    sink = build(far_end, emulator_host=f"127.0.0.1:{far_end.far_end.port}", topic="none")
+async def test_an_emulator_without_the_topic_is_found_by_a_check(
+    destination: PubsubHarness,
+) -> None:
+    destination.double.emulator = True
+    sink = build(
+        destination, emulator_host=f"127.0.0.1:{destination.destination.port}", topic="none"
+    )
     with pytest.raises(Misconfigured, match="the topic or its project does not exist"):
         await sink.check()
     await sink.close()
 
 
-async def test_many_keys_are_many_requests_at_once(far_end: PubsubHarness) -> None:
-    sink = build(far_end, concurrency=20)
-    far_end.far_end.reply = lambda _: None
+async def test_many_keys_are_many_requests_at_once(destination: PubsubHarness) -> None:
+    sink = build(destination, concurrency=20)
+    destination.destination.reply = lambda _: None
     events = [lead(n, video=f"vid_{n}") for n in range(20)]
     sending = asyncio.create_task(sink.send_batch(events))
-    await until(lambda: len(far_end.far_end.requests) == 20, what="twenty requests")
+    await until(lambda: len(destination.destination.requests) == 20, what="twenty requests")
     sending.cancel()
     await asyncio.wait({sending})
-    await until(lambda: far_end.far_end.open == 0, what="the end of the requests")
+    await until(lambda: destination.destination.open == 0, what="the end of the requests")
     await sink.close()
 
 
@@ -362,20 +372,20 @@ async def test_many_keys_are_many_requests_at_once(far_end: PubsubHarness) -> No
     ],
 )
 def test_a_bad_setting_is_named(more: dict[str, Any], fault: str) -> None:
-    far_end = PubsubHarness()
-    far_end.far_end.port = 1
+    destination = PubsubHarness()
+    destination.destination.port = 1
     with pytest.raises(ValueError, match=fault) as caught:
-        build(far_end, **more)
+        build(destination, **more)
     assert "marked" not in str(caught.value)
     assert "word" not in str(caught.value)
 
 
 def test_a_bad_emulator_in_the_environment_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    far_end = PubsubHarness()
-    far_end.far_end.port = 1
+    destination = PubsubHarness()
+    destination.destination.port = 1
     monkeypatch.setenv(pubsub.EMULATOR, "http://localhost:8085")
     with pytest.raises(ValueError, match=r"^emulator_host: PUBSUB_EMULATOR_HOST: "):
-        build(far_end)
+        build(destination)
 
 
 def test_a_reply_is_what_the_reference_says() -> None:

@@ -23,9 +23,9 @@ from relay.sinks.pubsub.tokens import REFRESH_EARLY_S, RETRY_S, Tokens
 from tests.brokers.pubsub_double import PubsubDouble, said
 from tests.conftest import ManualClock
 from tests.ports import free_port
-from tests.sinks.far_end import FarEnd, Reply, until
 from tests.sinks.pubsub.harness import PubsubHarness, key_pair, service_account
 from tests.sinks.test_conformance import told
+from tests.stub_server import Reply, StubServer, until
 
 LOGIN = {
     "type": "authorized_user",
@@ -40,7 +40,7 @@ class Google:
 
     def __init__(self) -> None:
         self.double = PubsubDouble(certificate=key_pair()[1])
-        self.far_end = FarEnd()
+        self.destination = StubServer()
         self.clock = ManualClock(time.time_ns() // 1_000_000)
 
     def tokens(self, load: Load, *, timeout: str = "5s") -> Tokens:
@@ -56,16 +56,16 @@ class Google:
 
     @property
     def asked(self) -> int:
-        return len(self.far_end.requests)
+        return len(self.destination.requests)
 
 
 @pytest.fixture
 async def google(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Google]:
     google = Google()
-    async with google.far_end:
-        google.far_end.reply = google.double.answer
+    async with google.destination:
+        google.destination.reply = google.double.answer
         monkeypatch.setattr(
-            authorized_user, "_GOOGLE_OAUTH2_TOKEN_ENDPOINT", google.far_end.url("/token")
+            authorized_user, "_GOOGLE_OAUTH2_TOKEN_ENDPOINT", google.destination.url("/token")
         )
         yield google
 
@@ -82,7 +82,7 @@ def nowhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 @pytest.fixture
 def metadata(nowhere: None, google: Google, monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine of Google's."""
-    address = f"127.0.0.1:{google.far_end.port}"
+    address = f"127.0.0.1:{google.destination.port}"
     monkeypatch.setenv("GCE_METADATA_IP", address)
     monkeypatch.setattr(_metadata, "_GCE_METADATA_HOST", address)
 
@@ -116,7 +116,7 @@ async def test_all_who_wait_share_one_token(google: Google) -> None:
 
 
 async def test_nothing_else_waits_for_a_token(google: Google) -> None:
-    google.far_end.reply = lambda _: None
+    google.destination.reply = lambda _: None
     tokens = google.login()
     waiting = asyncio.create_task(tokens.headers())
     await until(lambda: google.asked == 1, what="the request for a token")
@@ -164,7 +164,7 @@ async def test_a_token_of_a_short_life_is_not_asked_for_all_the_time(google: Goo
 async def test_a_renewal_that_fails_spends_the_old_token_first(google: Google) -> None:
     tokens = google.login()
     first = await bearer(tokens)
-    google.far_end.reply = lambda _: Reply(503)
+    google.destination.reply = lambda _: Reply(503)
     google.later(google.double.lasts_s - REFRESH_EARLY_S + 1)
     for _ in range(3):
         assert await bearer(tokens) == first
@@ -176,7 +176,7 @@ async def test_a_renewal_that_fails_spends_the_old_token_first(google: Google) -
     await until(lambda: tokens._fetching is None, what="its end")
     google.later(REFRESH_EARLY_S)
     assert type(await failure(tokens)) is Temporary
-    google.far_end.reply = google.double.answer
+    google.destination.reply = google.double.answer
     assert await bearer(tokens) == google.double.issued[-1]
     await tokens.close()
 
@@ -201,7 +201,7 @@ def told_of(request: Any) -> str:
 async def test_a_failure_has_its_class_and_a_reason_without_secrets(
     google: Google, reply: Callable[[Any], Reply], kind: type[SinkError], reason: str
 ) -> None:
-    google.far_end.reply = reply
+    google.destination.reply = reply
     tokens = google.login()
     started_s = time.monotonic()
     error = await failure(tokens)
@@ -214,17 +214,17 @@ async def test_a_failure_has_its_class_and_a_reason_without_secrets(
 
 
 async def test_a_token_server_that_is_away_is_temporary_and_passes(google: Google) -> None:
-    await google.far_end.stop()
+    await google.destination.stop()
     tokens = google.login()
     error = await failure(tokens)
     assert (type(error), error.reason) == (Temporary, "no token: 127.0.0.1: connection refused")
-    await google.far_end.listen()
+    await google.destination.listen()
     await tokens.headers()
     await tokens.close()
 
 
 async def test_a_failure_that_came_too_late_is_told_to_who_asks_next(google: Google) -> None:
-    google.far_end.reply = lambda _: None
+    google.destination.reply = lambda _: None
     tokens = google.login(timeout="200ms")
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.1):
@@ -234,20 +234,20 @@ async def test_a_failure_that_came_too_late_is_told_to_who_asks_next(google: Goo
     await until(fetching.done, what="the end of the fetch")
     assert (await failure(tokens)).reason == "no token: 127.0.0.1: no answer in time"
     assert google.asked == 1
-    google.far_end.reply = google.double.answer
+    google.destination.reply = google.double.answer
     await tokens.headers()
     await tokens.close()
 
 
 async def test_a_fetch_is_left_when_the_sink_closes(google: Google) -> None:
-    google.far_end.reply = lambda _: None
+    google.destination.reply = lambda _: None
     tokens = google.login(timeout="30s")
     waiting = asyncio.create_task(failure(tokens))
     await until(lambda: google.asked == 1, what="the request for a token")
     async with asyncio.timeout(1):
         await tokens.close()
         assert type(await waiting) is Temporary
-    await until(lambda: google.far_end.open == 0, what="the end of the connection")
+    await until(lambda: google.destination.open == 0, what="the end of the connection")
 
 
 async def test_a_quota_project_is_named_with_every_request(google: Google) -> None:
@@ -305,7 +305,7 @@ async def test_a_workload_of_another_cloud_gets_its_token_for_its_own_identity(
         "type": "external_account",
         "audience": "//iam.googleapis.com/projects/1/locations/global/workloadIdentityPools/p",
         "subject_token_type": "urn:ietf:params:oauth:token-type:jwt",
-        "token_url": google.far_end.url("/sts"),
+        "token_url": google.destination.url("/sts"),
         "credential_source": {"file": str(identity)},
     }
     path.write_text(json.dumps(federation))
@@ -326,7 +326,9 @@ async def test_on_a_machine_of_googles_the_metadata_server_gives_the_token(googl
     tokens = google.tokens(google_credentials.search)
     assert await bearer(tokens) == google.double.issued[0]
     await tokens.close()
-    assert {request.header["metadata-flavor"] for request in google.far_end.requests} == {"Google"}
+    assert {request.header["metadata-flavor"] for request in google.destination.requests} == {
+        "Google"
+    }
 
 
 @pytest.mark.usefixtures("metadata")
@@ -334,9 +336,9 @@ async def test_a_metadata_server_that_fails_is_temporary(google: Google) -> None
     tokens = google.tokens(google_credentials.search)
     await tokens.headers()
     google.later(google.double.lasts_s + 1)
-    await google.far_end.stop()
+    await google.destination.stop()
     assert type(await failure(tokens)) is Temporary
-    await google.far_end.listen()
+    await google.destination.listen()
     await tokens.headers()
     await tokens.close()
 
@@ -348,16 +350,16 @@ async def test_a_key_that_google_knows_no_more_can_be_replaced_while_the_relay_r
     path = tmp_path / "key.json"
     path.write_text(service_account())
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(path))
-    async with PubsubHarness() as far_end:
-        settings: Any = far_end.settings(credentials=None)
+    async with PubsubHarness() as destination:
+        settings: Any = destination.settings(credentials=None)
         sink = pubsub.build(settings, ManualClock())
         await sink.send(lead)
-        known, far_end.double.certificate = far_end.double.certificate, None
+        known, destination.double.certificate = destination.double.certificate, None
         with pytest.raises(Misconfigured, match="401 UNAUTHENTICATED"):
             await sink.send(lead)
         path.write_text(service_account(private_key_id="another"))
-        far_end.double.certificate = known
+        destination.double.certificate = known
         await sink.send(lead)
         await sink.close()
-        (*_, last) = far_end.far_end.requests
+        (*_, last) = destination.destination.requests
     assert jwt.decode_header(last.header["authorization"].split()[1])["kid"] == "another"

@@ -176,8 +176,8 @@ async def test_a_batch_cancelled_between_two_replies_is_no_answer_to_the_next(
                     all_sent.set()
         writer.close()
 
-    far_end = await asyncio.start_server(serve, "127.0.0.1", 0)
-    sink = build(url=f"redis://127.0.0.1:{far_end.sockets[0].getsockname()[1]}")
+    destination = await asyncio.start_server(serve, "127.0.0.1", 0)
+    sink = build(url=f"redis://127.0.0.1:{destination.sockets[0].getsockname()[1]}")
     events = [replace(lead, id=f"evt_{n}") for n in range(3)]
     given_up = asyncio.create_task(sink.send_batch(events))
     async with asyncio.timeout(5):
@@ -188,8 +188,8 @@ async def test_a_batch_cancelled_between_two_replies_is_no_answer_to_the_next(
     async with asyncio.timeout(5):
         assert await sink.send(lead) == SinkResponse(excerpt="2-1")
     await sink.close()
-    far_end.close()
-    await far_end.wait_closed()
+    destination.close()
+    await destination.wait_closed()
 
 
 async def test_after_a_given_up_batch_the_server_is_asked_anew_whether_it_knows_the_id(

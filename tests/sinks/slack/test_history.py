@@ -17,9 +17,9 @@ from relay.sinks.slack.blocks import BLOCKS_MAX, TOTAL_MAX, size
 from relay.sinks.slack.digest import LEADS_MAX, digest
 from relay.sinks.slack.message import message
 from relay.sinks.slack.template import OwnMessage
-from tests.sinks.far_end import FarEnd, Reply
 from tests.sinks.slack.limits import check, texts
 from tests.sinks.slack.test_message import HOSTILE, event, everywhere, said
+from tests.stub_server import Reply, StubServer
 
 TOUR = WatchedVideo(id="vid_1", title="Product tour", milestone="75%", last_ms=1_772_443_800_000)
 LINE = "👀 Watched so far: “Product tour” (75%)"
@@ -119,19 +119,19 @@ def test_a_digest_full_of_leads_still_fits() -> None:
 
 
 async def test_a_refused_line_is_left_to_the_dispatcher_which_sends_without(
-    far_end: FarEnd,
+    destination: StubServer,
 ) -> None:
-    far_end.reply = lambda request: (
+    destination.reply = lambda request: (
         Reply(400, b"invalid_blocks") if b"Watched so far" in request.body else Reply(body=b"ok")
     )
     settings = slack.Settings(
-        name="sales", type="slack", url=Secret(far_end.url()), timeout=Duration.parse("5s")
+        name="sales", type="slack", url=Secret(destination.url()), timeout=Duration.parse("5s")
     )
     sink = slack.build(settings, SystemClock())
     try:
         with pytest.raises(Refused):
             await sink.send(lead(TOUR))
-        assert len(far_end.requests) == 1
+        assert len(destination.requests) == 1
         await sink.send(replace(lead(TOUR), watch_history=None))
     finally:
         await sink.close()

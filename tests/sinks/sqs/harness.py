@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 from relay.core.errors import Misconfigured, Refused, Temporary
 from tests.brokers.moto_sqs import REGION, MotoSqs
 from tests.sinks.conformance import Message, watched_in
-from tests.sinks.far_end import FarEnd, Reply, Request, until
 from tests.sinks.servers import BehindDoor
+from tests.stub_server import Reply, Request, StubServer, until
 
 CODES = {
     "ThrottlingException": (400, Temporary),
@@ -47,7 +47,7 @@ class SqsHarness(BehindDoor[MotoSqs]):
     }
 
     def __init__(self) -> None:
-        self.double = FarEnd()
+        self.double = StubServer()
         self.name = f"relay-{next(_NUMBERS)}"
         self._taken: list[dict[str, Any]] = []
 

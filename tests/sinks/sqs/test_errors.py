@@ -20,14 +20,14 @@ from relay.core.event import LEAD_CAPTURED, Event
 from relay.sinks.sqs import sink as sqs
 from relay.sinks.sqs.sink import SqsSink
 from tests.brokers.authority import Authority
-from tests.sinks.far_end import FarEnd, Reply, Request
 from tests.sinks.sqs.harness import reply
 from tests.sinks.sqs.test_sink import build
+from tests.stub_server import Reply, Request, StubServer
 
 Answers = Callable[[list[dict[str, Any]]], dict[str, Any]]
 
 
-class Double(FarEnd):
+class Double(StubServer):
     """Answers as told to what the entries of a batch are."""
 
     def answer(self, answers: Answers) -> None:

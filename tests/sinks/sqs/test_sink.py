@@ -18,9 +18,9 @@ from relay.sinks.sqs import sink as sqs
 from relay.sinks.sqs.sink import SqsSink
 from tests.brokers.moto_sqs import REGION, MotoSqs
 from tests.conftest import ManualClock
-from tests.sinks.far_end import FarEnd, Reply, Request, until
 from tests.sinks.servers import shared
 from tests.sinks.sqs.harness import reply
+from tests.stub_server import Reply, Request, StubServer, until
 
 AWS = "https://sqs.eu-west-1.amazonaws.com/1/q"
 
@@ -124,9 +124,9 @@ async def test_every_entry_of_an_answer_is_looked_at(lead: Event) -> None:
         failed = {"Id": second, "SenderFault": True, "Code": "Any"}
         return reply({"Failed": [failed], "Successful": [{"Id": first, "MessageId": "taken"}]})
 
-    async with FarEnd() as far_end:
-        far_end.reply = answer
-        sink = build(endpoint_url=far_end.url(""))
+    async with StubServer() as destination:
+        destination.reply = answer
+        sink = build(endpoint_url=destination.url(""))
         outcomes = await sink.send_batch([replace(lead, id=f"evt_{n}") for n in range(3)])
         await sink.close()
     assert outcomes[0] == SinkResponse(200, "taken")
@@ -145,16 +145,16 @@ def test_batches_fill_their_requests(concurrency: int, batch: int) -> None:
 async def test_all_requests_of_full_batches_are_on_their_way_at_once(
     lead: Event, concurrency: int
 ) -> None:
-    async with FarEnd() as far_end:
-        far_end.reply = lambda _: None
-        sink = build(endpoint_url=far_end.url(""), concurrency=concurrency)
+    async with StubServer() as destination:
+        destination.reply = lambda _: None
+        sink = build(endpoint_url=destination.url(""), concurrency=concurrency)
         config_values = sink._settings
         batches = config_values.slots() // config_values.batch()
         events = [replace(lead, id=f"evt_{n}") for n in range(config_values.batch())]
         sending = [asyncio.create_task(sink.send_batch(events)) for _ in range(batches)]
         sizes = [len(events[at : at + 10]) for at in range(0, len(events), 10)] * batches
-        await until(lambda: len(far_end.requests) == len(sizes), what="all requests")
-        sent = [len(json.loads(request.body)["Entries"]) for request in far_end.requests]
+        await until(lambda: len(destination.requests) == len(sizes), what="all requests")
+        sent = [len(json.loads(request.body)["Entries"]) for request in destination.requests]
         assert sorted(sent) == sorted(sizes)
         for task in sending:
             task.cancel()
@@ -163,9 +163,9 @@ async def test_all_requests_of_full_batches_are_on_their_way_at_once(
 
 
 async def test_a_queue_that_says_nothing_is_left_in_time(lead: Event) -> None:
-    async with FarEnd() as far_end:
-        far_end.reply = lambda _: None
-        sink = build(endpoint_url=far_end.url(""), timeout="200ms")
+    async with StubServer() as destination:
+        destination.reply = lambda _: None
+        sink = build(endpoint_url=destination.url(""), timeout="200ms")
         with pytest.raises(Temporary, match=r"no answer within 0\.2 s"):
             await sink.send(lead)
         await sink.close()

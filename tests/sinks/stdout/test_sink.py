@@ -20,8 +20,8 @@ from msgspec.structs import replace
 from relay.core.errors import Misconfigured
 from relay.core.event import Event
 from relay.sinks.stdout.sink import StdoutSink
-from tests.sinks.far_end import DEADLINE_S, until
 from tests.sinks.harnesses import fill
+from tests.stub_server import DEADLINE_S, until
 
 LARGE = b'{"id":"evt_large","text":"' + b"x" * 300_000 + b'"}'
 

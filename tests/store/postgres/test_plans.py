@@ -2,9 +2,9 @@
 
 from relay.store import Store
 from tests.conftest import ManualClock
-from tests.sinks.far_end import until
 from tests.store.conformance import accept, event, lease, settlement
 from tests.store.places import PostgresPlace
+from tests.stub_server import until
 
 EVENTS = 1500
 

@@ -14,11 +14,11 @@ from relay.store.postgres import acceptance_lock
 from relay.store.postgres.outstanding import REFRESH_S
 from relay.store.postgres.store import PostgresStore
 from tests.conftest import NOW_MS, ManualClock
-from tests.sinks.far_end import until
 from tests.store.conformance import OTHER, TAKES, accept, lease, settlement
 from tests.store.places import PostgresPlace
 from tests.store.postgres.test_audience import WAITING, named, transaction
 from tests.store.test_reconstructions import deliveries, give, people, reconstructed, watched
+from tests.stub_server import until
 
 MADE = reconstructed(watched())
 WAITING_FOR_ROW = "SELECT 1 FROM pg_locks WHERE locktype = 'transactionid' AND NOT granted"

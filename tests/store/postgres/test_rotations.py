@@ -18,9 +18,9 @@ from relay.telemetry.metrics import Metrics
 from tests.app.reloading import body
 from tests.caller import signed
 from tests.conftest import NOW_MS, ManualClock
-from tests.sinks.far_end import until
 from tests.store.conformance import TAKES, accept
 from tests.store.places import PostgresPlace
+from tests.stub_server import until
 
 OLD, NEW = "the-secret-that-was-before", "the-secret-that-comes-later"
 QUARTER = Duration.parse("15m")

@@ -13,9 +13,9 @@ from relay.store.sqlite import id_filter, id_periods
 from relay.store.sqlite.integrity import inspect
 from relay.store.sqlite.store import SqliteStore
 from tests.conftest import ManualClock
-from tests.sinks.far_end import until
 from tests.store.conformance import accept, event
 from tests.store.places import SqlitePlace
+from tests.stub_server import until
 
 DAY_MS = 86_400_000
 KEPT_DAYS = 90

@@ -20,9 +20,9 @@ from relay.store.sqlite.driver import sqlite3
 from relay.store.sqlite.settings import SqliteSettings
 from relay.store.sqlite.store import SqliteStore, open_store
 from tests.conftest import ManualClock
-from tests.sinks.far_end import until
 from tests.store.conformance import accept, lease
 from tests.store.test_personal_data import ANN, WRITTEN, erase, event, leased, odd, settle
+from tests.stub_server import until
 
 
 @asynccontextmanager

@@ -15,11 +15,11 @@ from relay.store.sqlite.integrity import inspect
 from relay.store.sqlite.recent_ids import RecentIds
 from relay.store.sqlite.store import SqliteStore
 from tests.conftest import ManualClock
-from tests.sinks.far_end import until
 from tests.store.conformance import accept, event
 from tests.store.places import SqlitePlace
 from tests.store.sqlite.test_ids_model import crashed
 from tests.store.sqlite.test_known_ids import end_of, filters_made, go_to, opened
+from tests.stub_server import until
 
 T = TypeVar("T")
 

@@ -8,10 +8,10 @@ from msgspec.structs import replace
 from relay.store.replays import PlannedDelivery
 from relay.store.selection import Selection
 from tests.conftest import NOW_MS, ManualClock
-from tests.sinks.far_end import until
 from tests.store.conformance import accept, event, lease
 from tests.store.places import SqlitePlace
 from tests.store.test_retention import BODY_DAYS, DAY_MS, ID_DAYS, opened, settle_all, sweep
+from tests.stub_server import until
 
 
 async def test_the_file_shrinks(sqlite_place: SqlitePlace, clock: ManualClock) -> None:

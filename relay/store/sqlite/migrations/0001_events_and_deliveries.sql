@@ -37,7 +37,7 @@ CREATE TABLE attempts (
     started_at INTEGER NOT NULL,
     duration_ms INTEGER NOT NULL,
     result TEXT NOT NULL CHECK (result IN ('delivered', 'retry', 'parked', 'dead')),
-    status INTEGER,                        -- the far end's own code
+    status INTEGER,                        -- the destination's own code
     reason TEXT NOT NULL,
     answer TEXT NOT NULL                   -- an excerpt; can hold personal data
 ) STRICT;

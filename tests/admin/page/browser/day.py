@@ -23,7 +23,7 @@ from tests.admin.page.visiting import ADMIN
 from tests.caller import post, signed
 from tests.operator import Operator, operating
 from tests.service import Relay
-from tests.sinks.far_end import FarEnd, Reply, Request, until
+from tests.stub_server import Reply, Request, StubServer, until
 
 NOW = datetime(2026, 11, 20, 12, 0, 40, tzinfo=UTC)
 """When people look."""
@@ -57,7 +57,7 @@ class DayClock:
 
 
 class Destinations:
-    """The far end of every sink, which changes its mind during the day."""
+    """The destination of every sink, which changes its mind during the day."""
 
     def __init__(self) -> None:
         self.crm = 200
@@ -81,10 +81,12 @@ class Destinations:
 async def played(folder: Path) -> AsyncIterator[Relay]:
     """A relay after its week, still running."""
     clock, destinations = DayClock(), Destinations()
-    async with FarEnd() as far_end:
-        far_end.reply = destinations.reply
+    async with StubServer() as destination:
+        destination.reply = destinations.reply
         tables = ADMIN + "".join(
-            service.SINK.format(name=name, url=far_end.url(f"/{name}"), more=_MORE.get(name, ""))
+            service.SINK.format(
+                name=name, url=destination.url(f"/{name}"), more=_MORE.get(name, "")
+            )
             for name in SINKS
         )
         settings = service.read(folder, tables=tables)

@@ -18,7 +18,7 @@ from tests.admin.page.visiting import ADMIN
 from tests.admin.test_api import body, send
 from tests.caller import post
 from tests.service import Relay
-from tests.sinks.far_end import FarEnd, Reply, Request
+from tests.stub_server import Reply, Request, StubServer
 
 HOSTILE: Mapping[str, str] = {
     "script": "<script>window.pwned=1</script>",
@@ -71,9 +71,9 @@ def answer(request: Request) -> Reply:
 async def relay(tmp_path_factory: pytest.TempPathFactory, reports: Reports) -> AsyncIterator[Relay]:
     """A relay that has every hostile text in every field."""
     folder = tmp_path_factory.mktemp("hostile")
-    async with FarEnd() as far_end:
-        far_end.reply = answer
-        settings = service.read(folder, tables=ADMIN, far_end=far_end)
+    async with StubServer() as destination:
+        destination.reply = answer
+        settings = service.read(folder, tables=ADMIN, destination=destination)
         async with service.serving(settings) as relay:
             dead = 0
             for name, text in HOSTILE.items():

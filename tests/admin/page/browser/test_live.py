@@ -21,7 +21,7 @@ from tests.caller import post
 from tests.operator import operating
 from tests.ports import free_port
 from tests.service import ENVIRON, Relay
-from tests.sinks.far_end import FarEnd, Reply, until
+from tests.stub_server import Reply, StubServer, until
 
 EVENTS_S = 500
 """Events a second, for `LOAD_S` seconds at least."""
@@ -51,8 +51,8 @@ DOT = "(button) => getComputedStyle(button, '::before').backgroundColor"
 @pytest.fixture
 async def settings(tmp_path: Path) -> AsyncIterator[config.Config]:
     """Of a relay whose page keeps its port over a restart."""
-    async with FarEnd() as far_end:
-        service.read(tmp_path, tables=ADMIN, far_end=far_end)
+    async with StubServer() as destination:
+        service.read(tmp_path, tables=ADMIN, destination=destination)
         file = tmp_path / "config.toml"
         text = file.read_text(encoding="utf-8")
         listen = 'admin_listen = "127.0.0.1:'
@@ -117,9 +117,9 @@ async def test_a_list_under_the_pointer_waits_and_says_how_many_are_new(
 async def test_dead_letters_under_the_pointer_stay_where_they_are(
     browser: Browser, tmp_path: Path
 ) -> None:
-    async with FarEnd() as far_end:
-        far_end.reply = lambda request: Reply(int(request.body.split(b"status-")[1][:3]))
-        settings = service.read(tmp_path, tables=ADMIN, far_end=far_end)
+    async with StubServer() as destination:
+        destination.reply = lambda request: Reply(int(request.body.split(b"status-")[1][:3]))
+        settings = service.read(tmp_path, tables=ADMIN, destination=destination)
         async with service.serving(settings) as relay:
             await send(relay, body("status-422"))
             for sink in ("all", "leads"):
@@ -231,7 +231,7 @@ async def send_until(relay: Relay, enough: asyncio.Event) -> None:
 
 async def test_a_busy_relay_leaves_the_page_responsive(window: Window, relay: Relay) -> None:
     async with operating(relay) as operator:
-        # Deliveries would load this process, which also runs the far end.
+        # Deliveries would load this process, which also runs the destination.
         for sink in ("all", "leads", "tests"):
             await operator.post(f"/sinks/{sink}/pause")
     await send(relay, body("of-each", "video.ready"), body("kind", "video.watched"))

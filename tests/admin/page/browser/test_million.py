@@ -13,7 +13,7 @@ from tests.admin.page.browser.entering import login_of
 from tests.admin.page.visiting import ADMIN
 from tests.admin.test_api import body, send
 from tests.service import SINK, Relay, store_file
-from tests.sinks.far_end import FarEnd
+from tests.stub_server import StubServer
 
 EVENTS = 1_000_000
 SINKS = ("crm", "archive")
@@ -39,8 +39,8 @@ VIEWS = {
 @pytest.fixture(scope="module")
 async def relay(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Relay]:
     folder = tmp_path_factory.mktemp("million")
-    async with FarEnd() as far_end:
-        sinks = [SINK.format(name=each, url=far_end.url(f"/{each}"), more="") for each in SINKS]
+    async with StubServer() as destination:
+        sinks = [SINK.format(name=each, url=destination.url(f"/{each}"), more="") for each in SINKS]
         settings = service.read(folder, tables=ADMIN + "".join(sinks))
         await million.build(store_file(settings), EVENTS)
         async with service.serving(settings) as relay:

@@ -16,16 +16,16 @@ from tests.admin.page.visiting import ADMIN
 from tests.admin.test_api import body, send
 from tests.operator import operating
 from tests.service import Relay
-from tests.sinks.far_end import FarEnd
+from tests.stub_server import StubServer
 
 HOST = "hooks.relay.test"
 
 
 @pytest.fixture
 async def relay(tmp_path: Path) -> AsyncIterator[Relay]:
-    async with FarEnd() as far_end:
+    async with StubServer() as destination:
         tables = f'{ADMIN}allowed_hosts = ["{HOST}"]\n'
-        settings = service.read(tmp_path, tables=tables, far_end=far_end)
+        settings = service.read(tmp_path, tables=tables, destination=destination)
         async with service.serving(settings) as relay:
             yield relay
 

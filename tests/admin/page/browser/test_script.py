@@ -10,7 +10,7 @@ from playwright.async_api import Page, expect
 from tests.admin.page.browser import Browser, Window, assert_accessible, see_live, set_hidden
 from tests.admin.page.browser.fixture_page import FixturePage
 from tests.admin.page.browser.served import Served, serving
-from tests.sinks.far_end import until
+from tests.stub_server import until
 
 
 @dataclass(frozen=True)

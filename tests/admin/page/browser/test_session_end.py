@@ -16,7 +16,7 @@ from tests.admin.page.visiting import ADMIN
 from tests.admin.test_api import body
 from tests.caller import post, signed
 from tests.service import Relay, ShiftedClock
-from tests.sinks.far_end import FarEnd, Reply
+from tests.stub_server import Reply, StubServer
 
 IDLE_S, AGE_S, HOUR_S = IDLE_MS // 1000, AGE_MS // 1000, HOUR_MS // 1000
 
@@ -29,9 +29,9 @@ def clock() -> ShiftedClock:
 @pytest.fixture
 async def relay(tmp_path: Path, clock: ShiftedClock) -> AsyncIterator[Relay]:
     """A relay whose sink `leads` refuses everything."""
-    async with FarEnd() as far_end:
-        far_end.reply = lambda request: Reply(422 if request.target == "/leads" else 200)
-        settings = service.read(tmp_path, tables=ADMIN, far_end=far_end)
+    async with StubServer() as destination:
+        destination.reply = lambda request: Reply(422 if request.target == "/leads" else 200)
+        settings = service.read(tmp_path, tables=ADMIN, destination=destination)
         async with service.serving(settings, clock=clock) as relay:
             yield relay
 

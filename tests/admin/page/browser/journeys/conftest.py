@@ -12,20 +12,22 @@ from tests.admin.page.browser.entering import login_of
 from tests.admin.page.browser.journeys.steps import answer
 from tests.admin.page.visiting import ADMIN
 from tests.service import Relay
-from tests.sinks.far_end import FarEnd
+from tests.stub_server import StubServer
 
 
 @pytest.fixture
-async def far_end() -> AsyncIterator[FarEnd]:
-    async with FarEnd() as far_end:
-        far_end.reply = answer
-        yield far_end
+async def destination() -> AsyncIterator[StubServer]:
+    async with StubServer() as destination:
+        destination.reply = answer
+        yield destination
 
 
 @pytest.fixture
-async def relay(tmp_path: Path, far_end: FarEnd) -> AsyncIterator[Relay]:
+async def relay(tmp_path: Path, destination: StubServer) -> AsyncIterator[Relay]:
     """A relay whose sink `leads` refuses everything."""
-    async with service.serving(service.read(tmp_path, tables=ADMIN, far_end=far_end)) as relay:
+    async with service.serving(
+        service.read(tmp_path, tables=ADMIN, destination=destination)
+    ) as relay:
         yield relay
 
 

@@ -9,7 +9,7 @@ from playwright.async_api import Download, Page, expect
 from tests.admin.page.browser import TIMEOUT_MS
 from tests.admin.test_api import body, send
 from tests.service import Relay
-from tests.sinks.far_end import Reply, Request
+from tests.stub_server import Reply, Request
 
 
 def answer(request: Request) -> Reply:

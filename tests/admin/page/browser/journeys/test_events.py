@@ -21,7 +21,7 @@ from tests.admin.page.browser.journeys.steps import (
 )
 from tests.admin.test_api import body, send
 from tests.service import Relay
-from tests.sinks.far_end import FarEnd, Reply, until
+from tests.stub_server import Reply, StubServer, until
 
 
 async def test_an_event_is_found_by_its_id_its_address_its_video_and_its_words(
@@ -77,18 +77,20 @@ async def test_lists_go_back_in_time_and_return(week_tab: Page) -> None:
     await expect(tab.locator("#rows [data-row]").first).not_to_have_id(newest or "")
 
 
-async def test_one_event_is_replayed_to_one_sink(tab: Page, relay: Relay, far_end: FarEnd) -> None:
+async def test_one_event_is_replayed_to_one_sink(
+    tab: Page, relay: Relay, destination: StubServer
+) -> None:
     name = await lead(relay)
     await tab.goto("/")
     await find(tab, name)
     await follow(tab, "Replay to all…")
     await press(tab, "Count them all")
     await until_settled(tab, "Replay 1 delivery")
-    before = len(far_end.requests)
+    before = len(destination.requests)
     await press(tab, "Replay 1")
     await see_heading(tab, re.compile(r"Replay \d+"))
-    await until(lambda: len(far_end.requests) == before + 1, what="the replay")
-    assert far_end.requests[-1].target == "/all"
+    await until(lambda: len(destination.requests) == before + 1, what="the replay")
+    assert destination.requests[-1].target == "/all"
 
 
 async def test_everything_that_a_filter_matches_is_replayed_until_somebody_cancels(
@@ -138,16 +140,18 @@ async def test_a_count_is_stopped(tab: Page, relay: Relay, monkeypatch: pytest.M
 
 
 async def test_a_pending_delivery_is_retried_and_discarded(
-    tab: Page, relay: Relay, far_end: FarEnd
+    tab: Page, relay: Relay, destination: StubServer
 ) -> None:
-    far_end.reply = lambda request: Reply(503) if request.target == "/leads" else answer(request)
+    destination.reply = lambda request: (
+        Reply(503) if request.target == "/leads" else answer(request)
+    )
     await send(relay, body("waits"))
     await relay.until_counted("relay_attempts_total", "retry", "leads")
     await tab.goto("/events/1")
-    before = len(far_end.requests)
+    before = len(destination.requests)
     await press(tab, "Retry now to leads")
     await see_notice(tab, "leads is tried now")
-    await until(lambda: len(far_end.requests) > before, what="another attempt")
+    await until(lambda: len(destination.requests) > before, what="another attempt")
     await tab.goto("/events/1")
     await press(tab, "Discard the delivery to leads")
     await see_notice(tab, "The delivery to leads is discarded")

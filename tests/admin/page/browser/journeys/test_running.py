@@ -15,25 +15,25 @@ from tests.admin.page.test_reconciliations import notice_absences
 from tests.admin.page.visiting import ADMIN
 from tests.admin.test_api import body, send
 from tests.service import Relay
-from tests.sinks.far_end import FarEnd, Reply, until
+from tests.stub_server import Reply, StubServer, until
 
 
 async def test_a_sink_is_tested_paused_retried_and_resumed(
-    tab: Page, relay: Relay, far_end: FarEnd
+    tab: Page, relay: Relay, destination: StubServer
 ) -> None:
     await tab.goto("/sinks")
     await press(tab, "Test all")
     await see_notice(tab, "all can be reached")
-    far_end.reply = lambda request: Reply(503) if request.target == "/all" else answer(request)
-    before = len(far_end.requests)
+    destination.reply = lambda request: Reply(503) if request.target == "/all" else answer(request)
+    before = len(destination.requests)
     await send(relay, body("retried", "video.ready"))
-    await until(lambda: len(far_end.requests) > before, what="a failed attempt")
+    await until(lambda: len(destination.requests) > before, what="a failed attempt")
     await tab.goto("/sinks")
-    before = len(far_end.requests)
+    before = len(destination.requests)
     await press(tab, "Retry now all")
     await see_notice(tab, "all is tried now")
-    await until(lambda: len(far_end.requests) > before, what="another attempt")
-    far_end.reply = answer
+    await until(lambda: len(destination.requests) > before, what="another attempt")
+    destination.reply = answer
     await press(tab, "Pause all")
     await see_notice(tab, "all is paused")
     await expect(tab.locator("#sink-all")).to_contain_text("paused")
@@ -83,9 +83,9 @@ async def test_a_loss_is_acknowledged(tab: Page, relay: Relay) -> None:
 @pytest.fixture
 async def silent_api(tmp_path: Path) -> AsyncIterator[Relay]:
     """A relay that was away, and whose sender's API never answers."""
-    async with FarEnd() as far_end:
-        far_end.reply = lambda _: None
-        api = f'[source.api]\nbase_url = "{far_end.url("")}"\nkey = "a-key-of-the-tests"\n'
+    async with StubServer() as destination:
+        destination.reply = lambda _: None
+        api = f'[source.api]\nbase_url = "{destination.url("")}"\nkey = "a-key-of-the-tests"\n'
         async with service.serving(service.read(tmp_path, tables=api + ADMIN)) as relay:
             await be_away(relay, hours=5)
             await notice_absences(relay)

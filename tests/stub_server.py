@@ -47,7 +47,7 @@ Script = Callable[[Request], Reply | bytes | None]
 """Bytes are sent as they are and the connection is closed; for None there is never an answer."""
 
 
-class FarEnd:
+class StubServer:
     """Reads requests one after another on each connection; `reply` may be changed at any time."""
 
     def __init__(self, *, tls: ssl.SSLContext | None = None) -> None:

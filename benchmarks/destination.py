@@ -1,9 +1,9 @@
 """Small servers: the bare endpoint to compare with, and a sink.
 
-`python -m benchmarks.far_end bare PORT` reads the body and answers 204: Starlette on plain uvicorn.
-`python -m benchmarks.far_end page PORT BYTES` answers a page of that size, on Starlette.
-`python -m benchmarks.far_end sink PORT [FILE [SECONDS]]` answers 200 after some seconds, by default
-at once, and logs requests, with times, in FILE.
+`python -m benchmarks.destination bare PORT`: Starlette on plain uvicorn; answers 204 to a body.
+`python -m benchmarks.destination page PORT BYTES`: Starlette answers a page of that size.
+`python -m benchmarks.destination sink PORT [FILE [SECONDS]]`: answers 200 after some seconds, by
+default at once, and logs requests, with times, in FILE.
 """
 
 import asyncio

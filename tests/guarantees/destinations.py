@@ -1,4 +1,4 @@
-"""Real HTTP far ends on loopback: each has a mood, and keeps what came and what it answered."""
+"""Real HTTP destinations on loopback: each has a mood, and keeps what came and what it answered."""
 
 import asyncio
 import time
@@ -17,7 +17,7 @@ MEMBER = "x-member"
 
 @dataclass(frozen=True)
 class Mood:
-    """What a far end does with a request: after `delay_s`, `status`; with None it never answers."""
+    """What a destination does with a request: `status` after `delay_s`; None never answers."""
 
     status: int | None = 200
     delay_s: float = 0.0
@@ -50,7 +50,7 @@ class Arrival:
     """Answered, or the relay has hung up."""
 
 
-class FarEnd:
+class Destination:
     """Listens on a port of its own; a change of `mood` counts for the requests that come then."""
 
     def __init__(self, name: str, mood: Mood = WELL) -> None:
