@@ -1,17 +1,22 @@
 """Ports for programs that tests start."""
 
+import os
 import socket
+from itertools import cycle
 from random import SystemRandom
 
-_PORTS = range(15_000, 32_000)
+_WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+_WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+
+_PORTS = range(15_000, 32_000)[_WORKER::_WORKERS]
 """Below those that the kernel gives to outgoing connections: one could take a killed relay's."""
+
+_NEXT = cycle(SystemRandom().sample(_PORTS, len(_PORTS)))
 
 
 def free_port() -> int:
-    """A port that nobody listens on, and that no outgoing connection is given."""
-    random = SystemRandom()
-    while True:
-        port = random.choice(_PORTS)
+    """A port that nobody listens on, and that no other call and no outgoing connection is given."""
+    for port in _NEXT:
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
@@ -19,3 +24,4 @@ def free_port() -> int:
             except OSError:
                 continue
         return port
+    raise AssertionError("a cycle has no end")
