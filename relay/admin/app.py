@@ -17,7 +17,7 @@ from relay.admin import openapi
 from relay.admin.api import OPERATIONS, backup, stream
 from relay.admin.auth import BearerAuth
 from relay.admin.operation import FRESH, routes
-from relay.admin.page.access.gate import Gate
+from relay.admin.page.access.control import AccessControl
 from relay.admin.page.access.tokens import Tokens
 from relay.admin.page.app import page_app
 from relay.admin.problem import HANDLERS
@@ -62,7 +62,7 @@ def admin_app(admin: AdminServices) -> ASGIApp:
         exception_handlers=HANDLERS,
     )
     app.router.redirect_slashes = False
-    whole = _beside(app, page_app(admin, _gate(admin)), open_paths)
+    whole = _beside(app, page_app(admin, _access_control(admin)), open_paths)
     return _versioned(whole, admin.metrics.build.relay)
 
 
@@ -77,12 +77,12 @@ def _beside(api: ASGIApp, page: ASGIApp, open_paths: Collection[str]) -> ASGIApp
     return chosen
 
 
-def _gate(admin: AdminServices) -> Gate:
+def _access_control(admin: AdminServices) -> AccessControl:
     def tokens() -> Tokens:
         settings = admin.config().admin
         return Tokens(admin=settings.token, viewer=settings.viewer_token)
 
-    return Gate(
+    return AccessControl(
         sessions=admin.store.sessions,
         limits=admin.store.login_limits,
         clock=admin.clock,

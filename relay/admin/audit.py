@@ -56,7 +56,7 @@ class Auditor:
 
         The row is written before the block, so that a crash in it leaves an unfinished row.
         """
-        change, entry = self._audit.veiled(change), Entry()
+        change, entry = self._audit.pseudonymized(change), Entry()
         number = await self._begin(change)
         self._activity.count("change")
         try:

@@ -56,14 +56,14 @@ def record_of(row: Sequence[Any]) -> ChangeRecord:
 
 
 class Audit(Protocol):
-    """The audit log; all methods but `veiled` may raise StoreError."""
+    """The audit log; all methods but `pseudonymized` may raise StoreError."""
 
-    def veiled(self, change: Change) -> Change:
+    def pseudonymized(self, change: Change) -> Change:
         """Replace each e-mail address of a change by its keyed digest."""
         ...
 
     async def begin(self, change: Change, *, now_ms: int) -> int:
-        """Record a veiled change before it is made; return its number."""
+        """Record a pseudonymized change before it is made; return its number."""
         ...
 
     async def end(

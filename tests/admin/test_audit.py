@@ -123,7 +123,7 @@ async def test_a_long_word_takes_no_time_to_record(tmp_path: Path, clock: Clock)
     change = Change(operation="erase_person", target="x" * 1_000_000)
     async with opened(tmp_path, clock) as store:
         before_s = time.process_time()
-        assert store.audit.veiled(change).target == "x" * 500
+        assert store.audit.pseudonymized(change).target == "x" * 500
         assert time.process_time() - before_s < 1
 
 
@@ -132,10 +132,12 @@ async def test_an_address_within_lists_and_objects_is_a_digest_too(
 ) -> None:
     async with opened(tmp_path, clock) as store:
         asked = {"email": ANN, "all": [f"of {ANN}", {"email": ANN}, 1]}
-        veiled = store.audit.veiled(Change(operation="begin_replay", asked=asked)).asked
-    digest = veiled["email"]
+        pseudonymized = store.audit.pseudonymized(
+            Change(operation="begin_replay", asked=asked)
+        ).asked
+    digest = pseudonymized["email"]
     assert digest.startswith("person:")
-    assert veiled["all"] == [f"of {digest}", {"email": digest}, 1]
+    assert pseudonymized["all"] == [f"of {digest}", {"email": digest}, 1]
 
 
 async def test_two_stores_know_a_person_by_different_digests(tmp_path: Path, clock: Clock) -> None:
@@ -144,7 +146,7 @@ async def test_two_stores_know_a_person_by_different_digests(tmp_path: Path, clo
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
         async with opened(tmp_path / name, clock) as store:
-            digests.add(store.audit.veiled(change).asked["email"])
+            digests.add(store.audit.pseudonymized(change).asked["email"])
     assert len(digests) == 2
 
 

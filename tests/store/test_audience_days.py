@@ -10,7 +10,7 @@ import pytest
 from relay.core.event import Event
 from relay.core.minutes import DAY_MS, HOUR_MS
 from relay.store import Store
-from relay.store.audience import AudienceQuery, Funnel, loose, of_days, of_rows, rollup
+from relay.store.audience import AudienceQuery, Funnel, from_days, from_rows, raw_rows, rollup
 from tests.conftest import NOW_MS, ManualClock
 from tests.store.conformance import accept
 from tests.store.places import Place
@@ -62,7 +62,7 @@ async def both(store: Store, question: AudienceQuery) -> tuple[Funnel, Funnel]:
     """Return the answer that days give, if they can, and that of all rows."""
     answer = await store.audience.funnel(question)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(of_days, "count", lambda *_: None)
+        patch.setattr(from_days, "count", lambda *_: None)
         return answer, await store.audience.funnel(question)
 
 
@@ -90,8 +90,8 @@ async def test_days_and_rows_give_the_same_counts(store: Store, place: Place, se
 async def test_whole_days_read_no_rows(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     await accept(store, *any_events(Random(1), 200))
     await fill(store)
-    monkeypatch.setattr(of_rows, "count", _fails)
-    monkeypatch.setattr(loose, "ROWS_MAX", 0)
+    monkeypatch.setattr(from_rows, "count", _fails)
+    monkeypatch.setattr(raw_rows, "ROWS_MAX", 0)
     for by in GROUPINGS:
         for zone in ("UTC", "Europe/Berlin", "Asia/Kolkata"):
             question = AudienceQuery(by=by, zone=ZoneInfo(zone))  # type: ignore[arg-type]
@@ -111,7 +111,7 @@ async def test_rows_answer_where_days_cannot(
     await accept(store, *any_events(Random(2), 200))
     await fill(store)
     for limit in (0, 50_000):
-        monkeypatch.setattr(loose, "ROWS_MAX", limit)
+        monkeypatch.setattr(raw_rows, "ROWS_MAX", limit)
         for by in GROUPINGS:
             question = AudienceQuery(by=by, zone=ZoneInfo(zone), video=video)  # type: ignore[arg-type]
             answer, expected = await both(store, question)

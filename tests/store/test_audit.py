@@ -74,12 +74,12 @@ async def test_an_address_is_replaced_by_a_digest_that_is_the_same_after_a_resta
 ) -> None:
     change = Change(operation="erase_person", asked={"email": ANN.upper()}, via=f"tool ({ANN})")
     async with place.open(clock) as store, other_place.open(clock) as other:
-        veiled = store.audit.veiled(change)
-        digest = veiled.asked["email"]
-        assert (digest[:7], veiled.via) == ("person:", f"tool ({digest})")
-        assert other.audit.veiled(change) != veiled
+        pseudonymized = store.audit.pseudonymized(change)
+        digest = pseudonymized.asked["email"]
+        assert (digest[:7], pseudonymized.via) == ("person:", f"tool ({digest})")
+        assert other.audit.pseudonymized(change) != pseudonymized
     async with place.open(clock) as store:
-        assert store.audit.veiled(change) == veiled
+        assert store.audit.pseudonymized(change) == pseudonymized
 
 
 async def test_text_that_postgresql_refuses_is_stored_without_what_it_refuses(
@@ -98,6 +98,5 @@ async def test_changes_on_several_relays_are_one_list(
     async with postgres_place.open(clock) as one, postgres_place.open(clock) as other:
         numbers = [await begin(store) for store in (one, other, one)]
         assert [each.id for each in await other.audit.newest(limit=9)] == numbers[::-1]
-        assert one.audit.veiled(Change(operation="x", target=ANN)) == other.audit.veiled(
-            Change(operation="x", target=ANN)
-        )
+        change = Change(operation="x", target=ANN)
+        assert one.audit.pseudonymized(change) == other.audit.pseudonymized(change)

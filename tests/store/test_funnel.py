@@ -21,7 +21,7 @@ from relay.store.audience import (
     Grouping,
     StepCount,
     counting,
-    of_rows,
+    from_rows,
     rollup,
     zones,
 )
@@ -252,7 +252,7 @@ def test_the_hour_in_sql_equals_that_of_the_clocks_in_every_zone(
 ) -> None:
     there, last_s = ZoneInfo(zone), first_s + span_s
     asked = [first_s, last_s, *data.draw(st.lists(st.integers(first_s, last_s), max_size=20))]
-    hour_of_day = of_rows.hour_of_day(first_s * 1000, last_s * 1000, there)
+    hour_of_day = from_rows.hour_of_day(first_s * 1000, last_s * 1000, there)
     values = ", ".join(
         f"({number}, CAST({at_s * 1000} AS bigint))" for number, at_s in enumerate(asked)
     )

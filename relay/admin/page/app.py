@@ -16,9 +16,9 @@ from starlette.types import ASGIApp
 from relay.admin.operation import convert
 from relay.admin.page import assets, forms, live, login
 from relay.admin.page.access.address import Refusal
-from relay.admin.page.access.gate import Gate
+from relay.admin.page.access.control import AccessControl
 from relay.admin.page.access.middleware import secured
-from relay.admin.page.access.targets import own_path
+from relay.admin.page.access.redirects import own_path
 from relay.admin.page.access.visitor import Visitor
 from relay.admin.page.downloads import Rows, as_bytes, as_csv, as_json
 from relay.admin.page.frame import Frame
@@ -49,9 +49,9 @@ Handler = Callable[[Visit, Request], Awaitable[Response]]
 class Page:
     """Answers the requests for views, actions and downloads."""
 
-    def __init__(self, admin: AdminServices, gate: Gate) -> None:
+    def __init__(self, admin: AdminServices, access: AccessControl) -> None:
         self._admin = admin
-        self._gate = gate
+        self._access = access
         self._frame = Frame(Notices(admin.clock))
         self._jobs = Jobs(admin.activity, admin.clock)
         self._slow = SlowResults(admin.clock)
@@ -59,7 +59,7 @@ class Page:
 
     def routes(self) -> list[Route]:
         routes = [Route("/assets/{name}", assets.serve)]
-        routes += login.routes(self._gate)
+        routes += login.routes(self._access)
         routes.append(Route(LIVE, self._guarded(self._live)))
         for section in SECTIONS:
             for view in section.views:
@@ -82,17 +82,17 @@ class Page:
         """Answer those who may see the page; others get a refusal or the login."""
 
         async def guarded(request: Request) -> Response:
-            if (refusal := self._gate.refusal(request)) is not None:
+            if (refusal := self._access.refusal(request)) is not None:
                 return await login.refused(request, refusal.status, refusal.text)
-            is_stream = self._gate.place(request).path == LIVE
+            is_stream = self._access.place(request).path == LIVE
             is_poll = is_stream or request.headers.get(FRAGMENT) == "1"
             try:
-                visitor = await self._gate.visitor(request, active=not is_poll)
+                visitor = await self._access.visitor(request, active=not is_poll)
             except StoreError as error:
                 return await login.refused(request, 503, f"The relay cannot log you in: {error}.")
             if visitor is None:
                 by_script = is_stream or FRAGMENT in request.headers
-                return await login.required(self._gate, request, by_script=by_script)
+                return await login.required(self._access, request, by_script=by_script)
             visit = self._visit(request, visitor)
             try:
                 return await answer(visit, request)
@@ -102,7 +102,7 @@ class Page:
         return guarded
 
     def _visit(self, request: Request, visitor: Visitor) -> Visit:
-        place = self._gate.place(request)
+        place = self._access.place(request)
         return Visit(
             admin=self._admin,
             visitor=visitor,
@@ -135,7 +135,7 @@ class Page:
     ) -> dict[str, str]:
         """Read a form; raises HTTPException if it is forged or forbidden for the role."""
         fields = await forms.form(request)
-        check = self._gate.check_reading if is_reading else self._gate.check_change
+        check = self._access.check_reading if is_reading else self._access.check_change
         if check(request, visit.visitor, fields.pop("form_token", "")) is not None:
             raise HTTPException(403, FORM_REFUSED)
         return fields
@@ -190,7 +190,7 @@ class Page:
     async def _is_welcome(self, request: Request) -> bool:
         """Whether the visitor of a long response may still see the page."""
         with suppress(Refusal, StoreError):
-            return await self._gate.visitor(request, active=False) is not None
+            return await self._access.visitor(request, active=False) is not None
         return False
 
     async def _while_welcome(self, request: Request, parts: AsyncIterator[T]) -> AsyncIterator[T]:
@@ -211,11 +211,11 @@ async def _not_found(_: Visit, __: Request) -> Response:
     raise HTTPException(404, "There is no such page.")
 
 
-def page_app(admin: AdminServices, gate: Gate) -> ASGIApp:
+def page_app(admin: AdminServices, access: AccessControl) -> ASGIApp:
     """Build the app of the page; unknown paths are not found, known or unknown to the visitor."""
-    app = Starlette(routes=Page(admin, gate).routes())
+    app = Starlette(routes=Page(admin, access).routes())
     app.router.redirect_slashes = False
-    return secured(app, gate)
+    return secured(app, access)
 
 
 def _message(problem: Problem) -> str:

@@ -8,9 +8,9 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from relay.admin.page import rendering
-from relay.admin.page.access.gate import Gate, LoggedIn, LoginRefused
+from relay.admin.page.access.control import AccessControl, LoggedIn, LoginRefused
 from relay.admin.page.access.headers import LOGOUT_HEADERS
-from relay.admin.page.access.targets import own_path, own_target
+from relay.admin.page.access.redirects import own_path, own_target
 from relay.admin.page.forms import SMALL_MAX, form
 from relay.core.errors import StoreError
 
@@ -29,43 +29,43 @@ _REFUSALS = {
 }
 
 
-def routes(gate: Gate) -> list[Route]:
+def routes(access: AccessControl) -> list[Route]:
     """Build the routes, which are open to everyone."""
 
     async def show(request: Request) -> Response:
-        return await _login(gate, request, request.query_params.get("next", "/"))
+        return await _login(access, request, request.query_params.get("next", "/"))
 
     async def log_in(request: Request) -> Response:
         fields = await form(request, size_max=SMALL_MAX)
         target = _target(fields.get("next", "/"))
         try:
-            result = await gate.log_in(request, fields.get("token", ""))
+            result = await access.log_in(request, fields.get("token", ""))
         except StoreError as error:
             return await refused(request, 503, f"The relay cannot log you in: {error}.")
         if isinstance(result, LoginRefused):
-            return await _login(gate, request, target, result)
-        return _entered(gate, request, target, result)
+            return await _login(access, request, target, result)
+        return _entered(access, request, target, result)
 
     async def log_out(request: Request) -> Response:
         try:
-            return await _logged_out(gate, request)
+            return await _logged_out(access, request)
         except StoreError as error:
             return await refused(request, 503, f"You are still logged in: {error}.")
 
     return [
-        Route(PATH, _open(gate, show)),
-        Route(PATH, _open(gate, log_in), methods=["POST"]),
-        Route("/logout", _open(gate, log_out), methods=["POST"]),
+        Route(PATH, _open(access, show)),
+        Route(PATH, _open(access, log_in), methods=["POST"]),
+        Route("/logout", _open(access, log_out), methods=["POST"]),
     ]
 
 
-async def required(gate: Gate, request: Request, *, by_script: bool) -> Response:
+async def required(access: AccessControl, request: Request, *, by_script: bool) -> Response:
     """Answer a visitor without a session: once more with the cookie, then the login."""
     if by_script:
         # A script cannot see where a redirect would lead.
         return Response("Log in again.", 401, media_type="text/plain")
-    place = gate.place(request)
-    if (again := gate.again(request)) is not None:
+    place = access.place(request)
+    if (again := access.refresh_target(request)) is not None:
         return await rendering.page(request, "again.html", prefix=place.prefix, to=again)
     target = own_target(request, place) if request.method == "GET" else "/"
     path = PATH if target == "/" else f"{PATH}?next={quote(target, safe='')}"
@@ -78,39 +78,39 @@ async def refused(request: Request, status: int, text: str, *, prefix: str = "")
 
 
 def _open(
-    gate: Gate, answer: Callable[[Request], Awaitable[Response]]
+    access: AccessControl, answer: Callable[[Request], Awaitable[Response]]
 ) -> Callable[[Request], Awaitable[Response]]:
     async def checked(request: Request) -> Response:
-        if (refusal := gate.refusal(request)) is not None:
+        if (refusal := access.refusal(request)) is not None:
             return await refused(request, refusal.status, refusal.text)
         return await answer(request)
 
     return checked
 
 
-def _entered(gate: Gate, request: Request, target: str, result: LoggedIn) -> Response:
+def _entered(access: AccessControl, request: Request, target: str, result: LoggedIn) -> Response:
     headers = {"Set-Cookie": result.set_cookie}
-    return RedirectResponse(gate.place(request).to(target), 303, headers)
+    return RedirectResponse(access.place(request).to(target), 303, headers)
 
 
-async def _logged_out(gate: Gate, request: Request) -> Response:
-    visitor = await gate.visitor(request, active=False)
-    response = RedirectResponse(gate.place(request).to(PATH), 303, LOGOUT_HEADERS)
+async def _logged_out(access: AccessControl, request: Request) -> Response:
+    visitor = await access.visitor(request, active=False)
+    response = RedirectResponse(access.place(request).to(PATH), 303, LOGOUT_HEADERS)
     if visitor is None:
         return response
     fields = await form(request)
-    if gate.check_form(request, visitor, fields.get("form_token", "")) is not None:
+    if access.check_form(request, visitor, fields.get("form_token", "")) is not None:
         return await refused(request, 403, "The form is not valid any more. Reload the page.")
-    cookie = await gate.log_out(request, visitor)
+    cookie = await access.log_out(request, visitor)
     if cookie is not None:
         response.headers["Set-Cookie"] = cookie
     return response
 
 
 async def _login(
-    gate: Gate, request: Request, target: str, result: LoginRefused | None = None
+    access: AccessControl, request: Request, target: str, result: LoginRefused | None = None
 ) -> Response:
-    place = gate.place(request)
+    place = access.place(request)
     status, problem = (200, "") if result is None else _explained(result)
     return await rendering.page(
         request,

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from relay.store.audience import AudienceQuery, Funnel, Group, Grouping, of_days, of_rows
+from relay.store.audience import AudienceQuery, Funnel, Group, Grouping, from_days, from_rows
 from relay.store.audience.counts import Counts, listed
 from relay.store.audience.sets import Damaged
 from relay.store.audience.tables import FunnelTables
@@ -12,7 +12,7 @@ from relay.store.audience.tables import FunnelTables
 def ask(tables: FunnelTables, question: AudienceQuery) -> Funnel | None:
     """Count within the caller's snapshot; None if a stored day is damaged."""
     try:
-        counts = of_days.count(tables, question) or of_rows.count(tables, question)
+        counts = from_days.count(tables, question) or from_rows.count(tables, question)
     except Damaged:
         return None
     keys = _ordered(question.by, counts)

@@ -34,7 +34,7 @@ class Place(NamedTuple):
     is_rolled_up: bool
 
 
-class LooseView(NamedTuple):
+class RawView(NamedTuple):
     """A row of the audience with the person's digest, because not every person has a number."""
 
     view: View
@@ -81,9 +81,9 @@ class FunnelTables(Protocol):
         """Count rows, up to a limit."""
         ...
 
-    def loose_views(
+    def raw_views(
         self, place: Place, source: str | None, video: int | None
-    ) -> Iterable[LooseView]: ...
+    ) -> Iterable[RawView]: ...
 
     def pairs(self, place: Place, source: str | None) -> Iterable[Pairs]: ...
 

@@ -7,14 +7,14 @@ from pyroaring import BitMap64
 
 from relay.store.audience import sets
 from relay.store.audience.counts import Counts, Steps
-from relay.store.audience.piles import Part, Piles
+from relay.store.audience.unions import Part, PeopleUnions
 
 
 class Videos:
     """Collects parts of the audience with their videos."""
 
     def __init__(self) -> None:
-        self._total = Piles()
+        self._total = PeopleUnions()
         self._pairs: defaultdict[str, list[BitMap64]] = defaultdict(list)
         self._events: defaultdict[str, list[Mapping[int, sets.Counts]]] = defaultdict(list)
 

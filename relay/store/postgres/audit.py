@@ -10,7 +10,7 @@ from relay.store.postgres import numbers
 from relay.store.postgres.driver import Database
 from relay.store.postgres.shared import Part
 from relay.store.postgres.text import storable
-from relay.store.veil import Veil
+from relay.store.pseudonyms import Pseudonymizer
 
 _BEGIN = """
 INSERT INTO relay.audit (id, begun_at, operation, target, asked, actor, address, via)
@@ -32,8 +32,8 @@ ORDER BY id DESC LIMIT %(limit)s
 class PostgresAudit(Part):
     """Fulfils `relay.store.audit.Audit`."""
 
-    def veiled(self, change: Change) -> Change:
-        return Veil(self._shared.digests).veiled(change)
+    def pseudonymized(self, change: Change) -> Change:
+        return Pseudonymizer(self._shared.digests).pseudonymized(change)
 
     async def begin(self, change: Change, *, now_ms: int) -> int:
         number = await numbers.draw(self._reader, "audit_id_seq")

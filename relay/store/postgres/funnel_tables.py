@@ -6,7 +6,7 @@ from typing import Any
 from relay.store.audience.days import WEEK_MS, View
 from relay.store.audience.sets import VIDEO_BITS
 from relay.store.audience.span import Span
-from relay.store.audience.tables import LooseView, Numbers, Pairs, Place, Row, Rows
+from relay.store.audience.tables import Numbers, Pairs, Place, RawView, Row, Rows
 from relay.store.conditions import Condition, all_of
 from relay.store.postgres.driver import Database
 from relay.store.postgres.text import storable
@@ -86,9 +86,7 @@ class PostgresFunnelTables:
         ((count,),) = self._db.execute(_COUNT.format(fits=where), (*values, limit)).fetchall()
         return int(count)
 
-    def loose_views(
-        self, place: Place, source: str | None, video: int | None
-    ) -> Iterable[LooseView]:
+    def raw_views(self, place: Place, source: str | None, video: int | None) -> Iterable[RawView]:
         return views(self._db, *_placed(place, source, video))
 
     def pairs(self, place: Place, source: str | None) -> Iterable[Pairs]:
@@ -122,10 +120,10 @@ def oldest_uncounted(db: Database) -> int | None:
     return None if row is None else int(row[0])
 
 
-def views(db: Database, where: str, values: Sequence[Any]) -> Iterator[LooseView]:
+def views(db: Database, where: str, values: Sequence[Any]) -> Iterator[RawView]:
     """Read rows that fit."""
     rows = db.execute(_VIEWS.format(fits=where), values)
-    return (LooseView(View(*row), person) for *row, person in rows)
+    return (RawView(View(*row), person) for *row, person in rows)
 
 
 def _placed(place: Place, source: str | None, video: int | None) -> Condition:

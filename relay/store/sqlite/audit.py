@@ -6,9 +6,9 @@ from typing import Any
 import orjson
 
 from relay.store.audit import ROWS_MAX, Change, ChangeRecord, record_of
+from relay.store.pseudonyms import Pseudonymizer
 from relay.store.sqlite.driver import sqlite3
 from relay.store.sqlite.shared import Part
-from relay.store.veil import Veil
 
 _BEGIN = """
 INSERT INTO audit (begun_at, operation, target, asked, actor, address, via)
@@ -28,8 +28,8 @@ ORDER BY id DESC LIMIT ?5
 class SqliteAudit(Part):
     """Fulfils `relay.store.audit.Audit`."""
 
-    def veiled(self, change: Change) -> Change:
-        return Veil(self._shared.digests).veiled(change)
+    def pseudonymized(self, change: Change) -> Change:
+        return Pseudonymizer(self._shared.digests).pseudonymized(change)
 
     async def begin(self, change: Change, *, now_ms: int) -> int:
         def begin(db: sqlite3.Connection) -> int:

@@ -9,10 +9,10 @@ import orjson
 from relay.core.routing import Route
 from relay.store.conditions import Condition, all_of
 from relay.store.rows import EVENT, event_of
+from relay.store.search_terms import word_forms
 from relay.store.selection import Selection
 from relay.store.sqlite.driver import sqlite3
 from relay.store.sqlite.id_periods import WITH_ID
-from relay.store.words import word_forms
 
 COUNTED_TO = "coalesce((SELECT value FROM state WHERE name = 'audience'), 0)"
 """The last event that the audience has counted."""

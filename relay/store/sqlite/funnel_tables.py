@@ -8,7 +8,7 @@ import orjson
 from relay.store.audience.days import WEEK_MS, View
 from relay.store.audience.sets import VIDEO_BITS
 from relay.store.audience.span import Span
-from relay.store.audience.tables import LooseView, Numbers, Pairs, Place, Rows
+from relay.store.audience.tables import Numbers, Pairs, Place, RawView, Rows
 from relay.store.conditions import Condition, all_of
 from relay.store.sqlite.conditions import COUNTED_TO
 from relay.store.sqlite.driver import Row, sqlite3
@@ -92,9 +92,7 @@ class SqliteFunnelTables:
         row = self._db.execute(_COUNT.format(fits=where), (*values, limit)).fetchone()
         return int(row[0])
 
-    def loose_views(
-        self, place: Place, source: str | None, video: int | None
-    ) -> Iterable[LooseView]:
+    def raw_views(self, place: Place, source: str | None, video: int | None) -> Iterable[RawView]:
         return views(self._db, *_placed(place, source, video))
 
     def pairs(self, place: Place, source: str | None) -> Iterable[Pairs]:
@@ -128,10 +126,10 @@ def oldest_uncounted(db: sqlite3.Connection) -> int | None:
     return None if row is None else int(row[0])
 
 
-def views(db: sqlite3.Connection, where: str, values: Sequence[Any]) -> Iterator[LooseView]:
+def views(db: sqlite3.Connection, where: str, values: Sequence[Any]) -> Iterator[RawView]:
     """Read rows that fit."""
     (rows,) = db.execute(_VIEWS.format(fits=where), values).fetchone()
-    return (LooseView(View(*row), person) for *row, person in orjson.loads(rows))
+    return (RawView(View(*row), person) for *row, person in orjson.loads(rows))
 
 
 def _placed(place: Place, source: str | None, video: int | None) -> Condition:

@@ -11,7 +11,7 @@ import pytest
 
 from relay.admin.api import OPERATIONS, backup
 from relay.admin.page import visit
-from relay.admin.page.views.changes import words as change_words
+from relay.admin.page.views.changes import descriptions
 from relay.store.audit import Change
 from tests import service
 from tests.admin.page.visiting import ADMIN, VIEWER_TOKEN, visiting
@@ -41,16 +41,16 @@ async def record(
 ) -> int:
     """Write a row as the auditor does; without a status, the change is left unfinished."""
     audit, clock = relay.service._store.audit, relay.service._clock
-    made = audit.veiled(Change(operation=operation, **change))
+    made = audit.pseudonymized(Change(operation=operation, **change))
     number = await audit.begin(made, now_ms=clock.now_ms() if at_ms is None else at_ms)
     if status is not None:
         await audit.end(number, status=status, result=result or {}, now_ms=clock.now_ms())
     return number
 
 
-def test_every_audited_operation_has_words() -> None:
+def test_every_audited_operation_has_a_description() -> None:
     audited = {each.name for each in OPERATIONS if each.method != "GET" and not each.read_only}
-    assert set(change_words.OPERATIONS) == audited | {backup.NAME}
+    assert set(descriptions.OPERATIONS) == audited | {backup.NAME}
 
 
 async def test_changes_are_listed_in_words_with_their_results(tmp_path: Path) -> None:

@@ -7,11 +7,11 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from relay.admin.page.access.address import Refusal
-from relay.admin.page.access.gate import Gate
+from relay.admin.page.access.control import AccessControl
 from relay.admin.page.access.headers import SECURITY_HEADERS
 
 
-def secured(app: ASGIApp, gate: Gate) -> ASGIApp:
+def secured(app: ASGIApp, access: AccessControl) -> ASGIApp:
     """Add the security headers to every response, which keeps its own Cache-Control.
 
     Routes are below the prefix of a proxy, whether it strips that or not.
@@ -19,7 +19,7 @@ def secured(app: ASGIApp, gate: Gate) -> ASGIApp:
 
     async def with_headers(scope: Scope, receive: Receive, send: Send) -> None:
         with suppress(Refusal):
-            scope["root_path"] = prefix = gate.place(Request(scope)).prefix
+            scope["root_path"] = prefix = access.place(Request(scope)).prefix
             if prefix and scope["path"] == prefix:
                 scope["path"] += "/"  # else it has no route
 

@@ -10,7 +10,7 @@ from relay.admin.page.filter_bar import SINCE, UNTIL, Field, filter_bar
 from relay.admin.page.text.formats import iso
 from relay.admin.page.text.moments import Time, moment
 from relay.admin.page.view import Section, Table, View
-from relay.admin.page.views.changes.words import OPERATIONS, ChangeRow, change_row
+from relay.admin.page.views.changes.descriptions import OPERATIONS, ChangeRow, change_row
 from relay.admin.page.visit import Context, Visit
 
 _COLUMNS: Sequence[object] = (
@@ -65,7 +65,7 @@ async def read_changes(visit: Visit, page: ChangesPage) -> Context:
 
 
 def _fields(chosen: ChangeFilter) -> Sequence[Field]:
-    operations = {name: words.plain.format("…") for name, words in OPERATIONS.items()}
+    operations = {name: wording.plain.format("…") for name, wording in OPERATIONS.items()}
     return (
         Field(name="operation", label="Change", value=chosen.operation, choices=operations),
         Field(name="since", label="From (UTC)", value=chosen.since, hint=SINCE),

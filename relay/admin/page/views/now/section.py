@@ -12,7 +12,7 @@ from relay.admin.operation import Nothing
 from relay.admin.page import charts
 from relay.admin.page.first_steps import first_steps
 from relay.admin.page.view import Section, View
-from relay.admin.page.views.changes.words import ChangeRow, change_row
+from relay.admin.page.views.changes.descriptions import ChangeRow, change_row
 from relay.admin.page.views.now import absences, reconciliations, runbook
 from relay.admin.page.views.sinks.section import sink_rows
 from relay.admin.page.visit import Context, Visit

@@ -17,13 +17,13 @@ _WORD = re.compile(r"[^\s\"'<>()\[\]{},;:]+")
 _AT = re.compile("@|%40")
 
 
-class Veil:
+class Pseudonymizer:
     """Replaces addresses by the digests of one store."""
 
     def __init__(self, digests: PersonDigests) -> None:
         self._digests = digests
 
-    def veiled(self, change: Change) -> Change:
+    def pseudonymized(self, change: Change) -> Change:
         """Replace each e-mail address of a change by its keyed digest."""
         return replace(
             change,

@@ -11,7 +11,7 @@ from typing import Literal
 
 from starlette.requests import Request
 
-from relay.admin.page.access import address, targets
+from relay.admin.page.access import address, redirects
 from relay.admin.page.access.address import Place, Refusal
 from relay.admin.page.access.cookies import IDENTIFIER_BYTES, SessionCookie, session_cookie
 from relay.admin.page.access.forms import CheckFailure, check_sender, check_token
@@ -45,7 +45,7 @@ class LoginRefused:
     """Time until the next try, with `too_many`."""
 
 
-class Gate:
+class AccessControl:
     """Identifies visitors and checks their forms; its methods raise Refusal for a wrong Host.
 
     The callables are called for every request, because a reload may change their values.
@@ -113,12 +113,12 @@ class Gate:
                 await self._sessions.seen(identifier, now_ms=now_ms)
         return _visitor(session.role, identifier, place)
 
-    def again(self, request: Request) -> str | None:
+    def refresh_target(self, request: Request) -> str | None:
         """Return where a request without visitor has to refresh to, before it gets the login."""
         place = self.place(request)
         if not self._tokens() or _identifier(request, session_cookie(place)) is not None:
             return None
-        return targets.again_target(request, place)
+        return redirects.refresh_target(request, place)
 
     def check_form(
         self, request: Request, visitor: Visitor, form_token: str

@@ -33,7 +33,7 @@ def own_target(request: Request, place: Place) -> str:
     return own_path(f"{place.path}?{request.scope['query_string'].decode('latin-1')}")
 
 
-def again_target(request: Request, place: Place) -> str | None:
+def refresh_target(request: Request, place: Place) -> str | None:
     """Return the URL that a request without a cookie must repeat; None if it must not.
 
     A link on another site leads here without the cookie, which is SameSite=Strict. A page of ours

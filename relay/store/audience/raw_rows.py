@@ -6,7 +6,7 @@ from relay.store.audience import AudienceQuery
 from relay.store.audience.days import WEEK_MS, Day, Key, View, days_of
 from relay.store.audience.sets import NUMBER_MAX
 from relay.store.audience.span import Span
-from relay.store.audience.tables import FunnelTables, LooseView, Place
+from relay.store.audience.tables import FunnelTables, Place, RawView
 
 ROWS_MAX = 50_000
 """Rows outside of whole units from which on it is faster to count all rows in SQL."""
@@ -26,7 +26,7 @@ def span_of(tables: FunnelTables, question: AudienceQuery) -> Span | None:
     return Span(since_ms, until_ms) if since_ms < until_ms else None
 
 
-def loose_days(
+def raw_days(
     tables: FunnelTables,
     question: AudienceQuery,
     edges: tuple[Span, Span],
@@ -39,12 +39,12 @@ def loose_days(
     """
     before, after = edges
     later = Place(Span(before.since_ms, after.until_ms), is_rolled_up=False)
-    rows: list[LooseView] = []
+    rows: list[RawView] = []
     for place in (*_rolled_up(edges), later):
         limit = ROWS_MAX + 1 - len(rows)
         if tables.count(place, question.source, video, limit=limit) >= limit:
             return None
-        rows += tables.loose_views(place, question.source, video)
+        rows += tables.raw_views(place, question.source, video)
     return days_of(_numbered(rows))
 
 
@@ -70,7 +70,7 @@ def _rolled_up(edges: tuple[Span, Span]) -> list[Place]:
     return [Place(edge, is_rolled_up=True) for edge in edges if edge]
 
 
-def _numbered(rows: Iterable[LooseView]) -> Iterator[View]:
+def _numbered(rows: Iterable[RawView]) -> Iterator[View]:
     numbers: dict[int, int] = {}
     for view, person in rows:
         if view.person is not None or person is None:

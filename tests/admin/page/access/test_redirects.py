@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relay.admin.page.access.address import place_of
-from relay.admin.page.access.targets import LENGTH_MAX, again_target, own_path, own_target
+from relay.admin.page.access.redirects import LENGTH_MAX, own_path, own_target, refresh_target
 from relay.core.config_values import Network
 from tests.admin.page.access.requests import request
 
@@ -78,7 +78,7 @@ def test_no_target_leaves_the_site_or_the_prefix(text: str) -> None:
 
 def again(*headers: tuple[str, str], target: str = "/events", method: str = "GET") -> str | None:
     made = request(*headers, target=target, method=method)
-    return again_target(made, place_of(made, trusted_proxies=[Network("127.0.0.1")]))
+    return refresh_target(made, place_of(made, trusted_proxies=[Network("127.0.0.1")]))
 
 
 @pytest.mark.parametrize(

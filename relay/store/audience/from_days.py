@@ -13,8 +13,7 @@ from relay.core.minutes import DAY_MS
 from relay.store.audience import AudienceQuery
 from relay.store.audience.counts import Counts
 from relay.store.audience.days import SLOT_MS, Day, Key
-from relay.store.audience.loose import edge_days, loose_days, span_of
-from relay.store.audience.piles import Part, Piles
+from relay.store.audience.raw_rows import edge_days, raw_days, span_of
 from relay.store.audience.sets import (
     of_video,
     pair,
@@ -25,6 +24,7 @@ from relay.store.audience.sets import (
 )
 from relay.store.audience.span import Span
 from relay.store.audience.tables import FunnelTables, Row
+from relay.store.audience.unions import Part, PeopleUnions
 from relay.store.audience.videos import Videos
 from relay.store.audience.zones import day_of, is_aligned, is_constant
 
@@ -48,15 +48,15 @@ def _of_all(tables: FunnelTables, question: AudienceQuery, span: Span) -> Counts
     if not _suits(question, span, SLOT_MS):
         return None
     halves = span.whole(SLOT_MS)
-    loose = loose_days(tables, question, span.around(halves))
-    if loose is None:
+    raw = raw_days(tables, question, span.around(halves))
+    if raw is None:
         return None
     days = halves.whole(DAY_MS) if _suits(question, span, DAY_MS) else halves.end()
     parts = [*_whole_days(tables, question, days)]
     for edge in halves.around(days):
         around = Span(edge.since_ms - DAY_MS + 1, edge.until_ms)
         parts += _half_hours(tables.days("half_hours", around, question.source), edge)
-    for key, day in loose.items():
+    for key, day in raw.items():
         parts += _slots(key, day)
     return _piled(question, parts)
 
@@ -91,11 +91,11 @@ def _of_one_video(tables: FunnelTables, question: AudienceQuery, span: Span) -> 
         return None
     # Half hours are stored over all videos only.
     days = span.whole(DAY_MS) if _suits(question, span, DAY_MS) else span.end()
-    loose = loose_days(tables, question, span.around(days), video=video)
-    if loose is None:
+    raw = raw_days(tables, question, span.around(days), video=video)
+    if raw is None:
         return None
     parts = []
-    for key, day in loose.items():
+    for key, day in raw.items():
         for part in _slots(key, day):
             pairs = BitMap64([pair(video, person) for person in part.people])
             parts.append(part._replace(people=pairs))
@@ -112,11 +112,11 @@ def _of_one_video(tables: FunnelTables, question: AudienceQuery, span: Span) -> 
 def _of_videos(tables: FunnelTables, question: AudienceQuery, span: Span) -> Counts | None:
     days = span.whole(DAY_MS)
     edges = edge_days(tables, question, span.around(days))
-    loose = loose_days(tables, question, span.around(span))
-    if edges is None or loose is None:
+    raw = raw_days(tables, question, span.around(span))
+    if edges is None or raw is None:
         return None
     videos = Videos()
-    for key, day in (*edges, *loose.items()):
+    for key, day in (*edges, *raw.items()):
         videos.add(Part(*key, day.people, *day.counts()), day.viewers, day.videos)
     columns = "people, events, anonymous, viewers, videos"
     rows = tables.weeks(columns, days, question.source)
@@ -143,13 +143,13 @@ def _piled(question: AudienceQuery, parts: Iterable[Part], video: int | None = N
             return datetime.fromtimestamp(at_ms / 1000, question.zone).hour
         return day_of(at_ms, question.zone)[0]
 
-    piles = Piles()
+    unions = PeopleUnions()
     for part in parts:
         match question.by:
             case "video":
-                piles.add(video, part)
+                unions.add(video, part)
             case "source":
-                piles.add(part.source, part)
+                unions.add(part.source, part)
             case "day" | "hour":
-                piles.add(group_of(part.at_ms), part)
-    return piles.counts()
+                unions.add(group_of(part.at_ms), part)
+    return unions.counts()

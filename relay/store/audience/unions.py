@@ -23,7 +23,7 @@ class Part(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Pile:
+class _Union:
     people: list[BitMap | BitMap64] = field(default_factory=list)
     events: int = 0
     anonymous: int = 0
@@ -33,35 +33,35 @@ class _Pile:
         return len(bitmap.union(*self.people)), self.events, self.anonymous
 
 
-_Piles = defaultdict[str, _Pile]
+_Unions = defaultdict[str, _Union]
 
 
-class Piles:
+class PeopleUnions:
     """Collects parts; those of one group are either all numbers or all pairs."""
 
     def __init__(self) -> None:
-        self._groups: defaultdict[Any, _Piles] = defaultdict(lambda: defaultdict(_Pile))
+        self._groups: defaultdict[Any, _Unions] = defaultdict(lambda: defaultdict(_Union))
 
     def add(self, group: Any, part: Part) -> None:
         if part.events:
-            pile = self._groups[group][part.step]
-            pile.people.append(part.people)
-            pile.events += part.events
-            pile.anonymous += part.anonymous
+            union = self._groups[group][part.step]
+            union.people.append(part.people)
+            union.events += part.events
+            union.anonymous += part.anonymous
 
     def counts(self) -> Counts:
-        groups = {group: _counted(piles) for group, piles in self._groups.items()}
+        groups = {group: _counted(unions) for group, unions in self._groups.items()}
         return Counts.of(groups, self._total())
 
     def _total(self) -> Steps:
-        steps: _Piles = defaultdict(_Pile)
-        for piles in self._groups.values():
-            for step, pile in piles.items():
-                steps[step].people += pile.people
-                steps[step].events += pile.events
-                steps[step].anonymous += pile.anonymous
+        steps: _Unions = defaultdict(_Union)
+        for unions in self._groups.values():
+            for step, union in unions.items():
+                steps[step].people += union.people
+                steps[step].events += union.events
+                steps[step].anonymous += union.anonymous
         return _counted(steps)
 
 
-def _counted(piles: _Piles) -> Steps:
-    return {step: pile.counts() for step, pile in piles.items()}
+def _counted(unions: _Unions) -> Steps:
+    return {step: union.counts() for step, union in unions.items()}

@@ -9,7 +9,7 @@ import pytest
 import structlog
 from starlette.requests import Request
 
-from relay.admin.page.access.gate import Gate, LoggedIn, LoginRefused
+from relay.admin.page.access.control import AccessControl, LoggedIn, LoginRefused
 from relay.admin.page.access.tokens import Tokens
 from relay.admin.page.access.visitor import Visitor
 from relay.core.config_values import Network, Secret
@@ -47,20 +47,20 @@ class Unwritable:
 
 @dataclass
 class Page:
-    """A gate, and a browser that keeps the cookie."""
+    """A access, and a browser that keeps the cookie."""
 
     sessions: Any
     limits: LoginLimits
     clock: ManualClock
     tokens: Tokens = TOKENS
     allowed_hosts: tuple[str, ...] = ("localhost", "127.0.0.1", "relay.example")
-    gate: Gate = field(init=False)
+    access: AccessControl = field(init=False)
 
     def __post_init__(self) -> None:
-        self.gate = self.restarted()
+        self.access = self.restarted()
 
-    def restarted(self) -> Gate:
-        return Gate(
+    def restarted(self) -> AccessControl:
+        return AccessControl(
             sessions=self.sessions,
             limits=self.limits,
             clock=self.clock,
@@ -71,18 +71,18 @@ class Page:
 
     async def log_in(self, token: str, *headers: tuple[str, str], **made: Any) -> str:
         """Log in; return the cookie."""
-        result = await self.gate.log_in(post(ORIGIN, *headers, **made), token)
+        result = await self.access.log_in(post(ORIGIN, *headers, **made), token)
         assert isinstance(result, LoggedIn)
         return result.set_cookie.partition(";")[0]
 
     async def refused(self, token: str, *headers: tuple[str, str], **made: Any) -> tuple[str, int]:
         """Fail to log in; return the reason and the wait."""
-        result = await self.gate.log_in(post(*(headers or (ORIGIN,)), **made), token)
+        result = await self.access.log_in(post(*(headers or (ORIGIN,)), **made), token)
         assert isinstance(result, LoginRefused)
         return result.reason, result.wait_s
 
     async def visitor(self, cookie: str, *, active: bool = True) -> Visitor | None:
-        return await self.gate.visitor(request(("cookie", cookie)), active=active)
+        return await self.access.visitor(request(("cookie", cookie)), active=active)
 
     async def known(self, token: str) -> Visitor:
         visitor = await self.visitor(await self.log_in(token))
@@ -171,7 +171,7 @@ async def test_both_tokens_are_always_compared(page: Page, monkeypatch: pytest.M
 
 
 async def test_no_text_of_the_objects_shows_a_secret(page: Page) -> None:
-    result = await page.gate.log_in(post(ORIGIN), ADMIN)
+    result = await page.access.log_in(post(ORIGIN), ADMIN)
     assert isinstance(result, LoggedIn)
     cookie = result.set_cookie.partition(";")[0]
     visitor = await page.visitor(cookie)
@@ -202,7 +202,7 @@ async def test_two_browsers_have_a_session_each(page: Page) -> None:
 
 async def test_a_session_outlives_a_restart(page: Page) -> None:
     cookie = await page.log_in(ADMIN)
-    page.gate = page.restarted()
+    page.access = page.restarted()
     assert await page.visitor(cookie) is not None
 
 
@@ -261,7 +261,7 @@ async def test_a_full_disk_leaves_the_page_readable(page: Page) -> None:
     cookie = await page.log_in(ADMIN)
     page.clock.ms += HOUR_MS
     page.sessions = Unwritable(page.sessions)
-    page.gate = page.restarted()
+    page.access = page.restarted()
     assert await page.visitor(cookie) is not None
     assert await page.log_in(ADMIN, ("cookie", cookie))
 
@@ -270,7 +270,7 @@ async def test_a_logout_ends_the_session(page: Page, lines: list[Any]) -> None:
     cookie = await page.log_in(VIEWER)
     visitor = await page.visitor(cookie)
     assert visitor is not None
-    removed = await page.gate.log_out(post(("cookie", cookie)), visitor)
+    removed = await page.access.log_out(post(("cookie", cookie)), visitor)
     assert removed == "relay-9464=; Path=/; HttpOnly; SameSite=Strict; Max-Age=0"
     assert await page.visitor(cookie) is None
     assert [line["event"] for line in lines] == ["login.done", "logout.done"]
@@ -294,22 +294,22 @@ async def test_a_strangers_cookie_is_no_session(page: Page, cookie: str) -> None
 async def test_a_cookie_of_another_way_is_no_session(page: Page) -> None:
     value = (await page.log_in(ADMIN)).partition("=")[2]
     headers = [*TLS, ("cookie", f"relay-9464={value}; relay-80={value}")]
-    assert await page.gate.visitor(request(*headers), active=True) is None
+    assert await page.access.visitor(request(*headers), active=True) is None
 
 
 async def test_a_proxy_with_tls_and_a_prefix_is_as_good(page: Page) -> None:
     headers = [*TLS, ("x-forwarded-prefix", "/relay"), ("x-forwarded-for", "203.0.113.9")]
-    result = await page.gate.log_in(post(*headers, TLS_ORIGIN, peer="10.0.0.1"), ADMIN)
+    result = await page.access.log_in(post(*headers, TLS_ORIGIN, peer="10.0.0.1"), ADMIN)
     assert isinstance(result, LoggedIn)
     cookie, _, attributes = result.set_cookie.partition("; ")
     assert cookie.startswith("__Secure-relay=")
     assert attributes == "Path=/relay; HttpOnly; SameSite=Strict; Secure"
     made = request(*headers, ("cookie", cookie), peer="10.0.0.1")
-    visitor = await page.gate.visitor(made, active=True)
+    visitor = await page.access.visitor(made, active=True)
     assert visitor is not None
     assert visitor.address == "203.0.113.9"
     change = post(*headers, TLS_ORIGIN, peer="10.0.0.1")
-    assert page.gate.check_change(change, visitor, visitor.form_token()) is None
+    assert page.access.check_change(change, visitor, visitor.form_token()) is None
 
 
 @pytest.mark.parametrize("peer", ["127.0.0.1", "172.17.0.1", "::1"])
@@ -338,19 +338,19 @@ async def test_without_any_token_only_this_machine_sees_the_page(
     page: Page, headers: list[tuple[str, str]]
 ) -> None:
     page.tokens = Tokens()
-    local = await page.gate.visitor(request(), active=True)
+    local = await page.access.visitor(request(), active=True)
     assert local == Visitor(role="viewer", identifier=None, address="127.0.0.1")
     assert local.is_local_without_token
     assert local.form_token() == ""
-    assert await page.gate.log_out(post(), local) is None
-    assert await page.gate.visitor(request(*headers), active=True) is None
-    assert await page.gate.visitor(request(peer="172.17.0.1"), active=True) is None
+    assert await page.access.log_out(post(), local) is None
+    assert await page.access.visitor(request(*headers), active=True) is None
+    assert await page.access.visitor(request(peer="172.17.0.1"), active=True) is None
 
 
 @pytest.mark.parametrize("tokens", [TOKENS, Tokens(viewer=Secret(VIEWER))])
 async def test_with_a_token_this_machine_has_to_log_in_too(page: Page, tokens: Tokens) -> None:
     page.tokens = tokens
-    assert await page.gate.visitor(request(), active=True) is None
+    assert await page.access.visitor(request(), active=True) is None
 
 
 async def test_an_address_has_five_tries_and_then_the_right_token_waits_too(page: Page) -> None:
@@ -411,8 +411,8 @@ async def test_a_form_of_another_origin_is_refused(
 ) -> None:
     headers = [("origin", origin) for origin in origins]
     visitor = Visitor(role="admin", identifier=bytes(32), address=None)
-    assert page.gate.check_change(post(*headers), visitor, visitor.form_token()) == "origin"
-    result = await page.gate.log_in(post(*headers), ADMIN)
+    assert page.access.check_change(post(*headers), visitor, visitor.form_token()) == "origin"
+    result = await page.access.log_in(post(*headers), ADMIN)
     assert result == LoginRefused(reason="sender")
     assert [(line["event"], line["reason"]) for line in lines] == [("form.refused", "origin")] * 2
 
@@ -425,14 +425,14 @@ async def test_a_form_that_the_browser_calls_foreign_is_refused(
 ) -> None:
     headers = [ORIGIN, *(("sec-fetch-site", site) for site in sites)]
     visitor = Visitor(role="admin", identifier=bytes(32), address=None)
-    assert page.gate.check_change(post(*headers), visitor, visitor.form_token()) == "fetch_site"
+    assert page.access.check_change(post(*headers), visitor, visitor.form_token()) == "fetch_site"
     assert await page.refused(ADMIN, *headers) == ("sender", 0)
 
 
 async def test_a_form_of_ours_is_taken(page: Page) -> None:
     visitor = await page.known(ADMIN)
     for headers in ([ORIGIN], [ORIGIN, ("sec-fetch-site", "same-origin")]):
-        assert page.gate.check_change(post(*headers), visitor, visitor.form_token()) is None
+        assert page.access.check_change(post(*headers), visitor, visitor.form_token()) is None
 
 
 async def test_a_form_needs_the_token_of_its_own_session(page: Page, lines: list[Any]) -> None:
@@ -450,27 +450,27 @@ async def test_a_form_needs_the_token_of_its_own_session(page: Page, lines: list
         "\ud800",
         "0" * 100_000,
     ):
-        assert page.gate.check_change(post(ORIGIN), visitor, token) == "form_token"
+        assert page.access.check_change(post(ORIGIN), visitor, token) == "form_token"
     assert {line["reason"] for line in lines if line["event"] == "form.refused"} == {"form_token"}
 
 
 async def test_a_viewer_changes_nothing_but_may_log_out(page: Page) -> None:
     visitor = await page.known(VIEWER)
-    assert page.gate.check_change(post(ORIGIN), visitor, visitor.form_token()) == "role"
-    assert page.gate.check_form(post(ORIGIN), visitor, visitor.form_token()) is None
+    assert page.access.check_change(post(ORIGIN), visitor, visitor.form_token()) == "role"
+    assert page.access.check_form(post(ORIGIN), visitor, visitor.form_token()) is None
 
 
 async def test_without_a_session_nothing_can_be_changed(page: Page) -> None:
     visitor = Visitor(role="viewer", identifier=None, address="127.0.0.1")
-    assert page.gate.check_form(post(ORIGIN), visitor, "") == "session"
-    assert page.gate.check_change(post(ORIGIN), visitor, "") == "session"
+    assert page.access.check_form(post(ORIGIN), visitor, "") == "session"
+    assert page.access.check_change(post(ORIGIN), visitor, "") == "session"
 
 
 @pytest.mark.parametrize("host", ["evil.test", "localhost.evil.test:9464", "[::1]", "10.0.0.1"])
 async def test_a_wrong_host_gets_nothing(page: Page, host: str, lines: list[Any]) -> None:
     cookie = await page.log_in(ADMIN)
     made = post(("host", host), ("origin", f"http://{host}"), ("cookie", cookie))
-    refusal = page.gate.refusal(made)
+    refusal = page.access.refusal(made)
     assert refusal is not None
     assert (refusal.status, refusal.reason) == (421, "host")
     assert "admin.allowed_hosts" in refusal.text
@@ -478,28 +478,28 @@ async def test_a_wrong_host_gets_nothing(page: Page, host: str, lines: list[Any]
     assert (lines[-1]["event"], lines[-1]["reason"]) == ("page.refused", "host")
     visitor = Visitor(role="admin", identifier=bytes(32), address=None)
     with pytest.raises(type(refusal)):
-        await page.gate.visitor(made, active=True)
+        await page.access.visitor(made, active=True)
     with pytest.raises(type(refusal)):
-        await page.gate.log_in(made, ADMIN)
+        await page.access.log_in(made, ADMIN)
     with pytest.raises(type(refusal)):
-        page.gate.check_change(made, visitor, visitor.form_token())
+        page.access.check_change(made, visitor, visitor.form_token())
 
 
 async def test_an_allowed_host_is_not_refused(page: Page) -> None:
-    assert page.gate.refusal(request()) is None
-    assert page.gate.refusal(request(("host", "RELAY.example.:8443"))) is None
+    assert page.access.refusal(request()) is None
+    assert page.access.refusal(request(("host", "RELAY.example.:8443"))) is None
     page.allowed_hosts = ("other.example",)
-    assert page.gate.refusal(request()) is not None
+    assert page.access.refusal(request()) is not None
 
 
 async def test_a_pasted_link_asks_again_before_the_login(page: Page) -> None:
     cookie = await page.log_in(ADMIN)
-    assert page.gate.again(request(target="/events?a=b")) == "/events?a=b&again=1"
-    assert page.gate.again(request(target="/events?a=b&again=1")) is None
+    assert page.access.refresh_target(request(target="/events?a=b")) == "/events?a=b&again=1"
+    assert page.access.refresh_target(request(target="/events?a=b&again=1")) is None
     ended = request(("cookie", cookie), target="/events")
-    assert page.gate.again(ended) is None
+    assert page.access.refresh_target(ended) is None
     page.tokens = Tokens()
-    assert page.gate.again(request(target="/events")) is None
+    assert page.access.refresh_target(request(target="/events")) is None
 
 
 async def test_a_session_carries_the_address_of_its_login(page: Page) -> None:
@@ -512,5 +512,5 @@ async def test_a_session_carries_the_address_of_its_login(page: Page) -> None:
 
 async def test_refusals_are_logged_ten_times_a_minute_at_most(page: Page, lines: list[Any]) -> None:
     for _ in range(100):
-        page.gate.refusal(request(("host", "evil.test")))
+        page.access.refusal(request(("host", "evil.test")))
     assert len(lines) <= 10

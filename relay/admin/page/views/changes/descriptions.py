@@ -17,7 +17,7 @@ FAILED_MIN = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
+class Wording:
     """An operation in words; `{}` stands for the target."""
 
     past: str
@@ -31,46 +31,52 @@ class Words:
 
 _DELIVERIES = ("delivery", "deliveries")
 
-OPERATIONS: Mapping[str, Words] = {
-    "pause_sink": Words("Paused {}", "Pause {}"),
-    "resume_sink": Words("Resumed {}", "Resume {}"),
-    "retry_sink": Words("Retried {} at once", "Retry {} at once", "brought_forward", *_DELIVERIES),
-    "begin_replay": Words("Started a replay", "Start a replay", "total", *_DELIVERIES),
-    "cancel_replay": Words("Cancelled replay {}", "Cancel replay {}", "opened", *_DELIVERIES),
-    "discard_dead_letters": Words(
+OPERATIONS: Mapping[str, Wording] = {
+    "pause_sink": Wording("Paused {}", "Pause {}"),
+    "resume_sink": Wording("Resumed {}", "Resume {}"),
+    "retry_sink": Wording(
+        "Retried {} at once", "Retry {} at once", "brought_forward", *_DELIVERIES
+    ),
+    "begin_replay": Wording("Started a replay", "Start a replay", "total", *_DELIVERIES),
+    "cancel_replay": Wording("Cancelled replay {}", "Cancel replay {}", "opened", *_DELIVERIES),
+    "discard_dead_letters": Wording(
         "Discarded dead letters", "Discard dead letters", "discarded", "dead letter", "dead letters"
     ),
-    "discard_delivery": Words("Discarded a delivery to {}", "Discard a delivery to {}"),
-    "discard_unreadable": Words("Discarded unreadable request {}", "Discard unreadable request {}"),
-    "erase_person": Words(
+    "discard_delivery": Wording("Discarded a delivery to {}", "Discard a delivery to {}"),
+    "discard_unreadable": Wording(
+        "Discarded unreadable request {}", "Discard unreadable request {}"
+    ),
+    "erase_person": Wording(
         "Erased a person's data", "Erase a person's data", "events", "event", "events"
     ),
-    "export_person": Words(
+    "export_person": Wording(
         "Exported a person's data", "Export a person's data", "events", "event", "events"
     ),
-    "backup_store": Words("Copied the whole store", "Copy the whole store"),
-    "reload_config": Words("Reloaded the config", "Reload the config"),
-    "begin_rotation": Words("Began to rotate the secret of {}", "Begin to rotate the secret of {}"),
-    "finish_rotation": Words(
+    "backup_store": Wording("Copied the whole store", "Copy the whole store"),
+    "reload_config": Wording("Reloaded the config", "Reload the config"),
+    "begin_rotation": Wording(
+        "Began to rotate the secret of {}", "Begin to rotate the secret of {}"
+    ),
+    "finish_rotation": Wording(
         "Finished rotating the secret of {}",
         "Finish rotating the secret of {}",
         "verified",
         "kept request verified",
         "kept requests verified",
     ),
-    "begin_reconciliation": Words(
+    "begin_reconciliation": Wording(
         "Asked what an outage cost",
         "Ask what an outage cost",
         "reconciliations",
         "source",
         "sources",
     ),
-    "cancel_reconciliation": Words("Cancelled reconciliation {}", "Cancel reconciliation {}"),
-    "acknowledge_absence": Words("Acknowledged absence {}", "Acknowledge absence {}"),
+    "cancel_reconciliation": Wording("Cancelled reconciliation {}", "Cancel reconciliation {}"),
+    "acknowledge_absence": Wording("Acknowledged absence {}", "Acknowledge absence {}"),
 }
 """Every audited operation."""
 
-_COUNTED = Words("Counted dead letters to discard", "Count dead letters to discard", "discarded")
+_COUNTED = Wording("Counted dead letters to discard", "Count dead letters to discard", "discarded")
 
 _DIGEST = re.compile("person:[0-9a-f]+")
 
@@ -98,8 +104,8 @@ class ChangeRow:
 def change_row(visit: Visit, change: ChangeRecord) -> ChangeRow:
     """Describe a change to a visitor."""
     state = state_of(visit, change)
-    words = _words(change)
-    count = change.result.get(words.count) if state == "done" else None
+    wording = _wording(change)
+    count = change.result.get(wording.count) if state == "done" else None
     return ChangeRow(
         id=change.id,
         begun_ms=change.begun_ms,
@@ -109,8 +115,8 @@ def change_row(visit: Visit, change: ChangeRecord) -> ChangeRow:
         took_ms=None if change.ended_ms is None else max(0, change.ended_ms - change.begun_ms),
         status=change.status,
         count=count if isinstance(count, int) else None,
-        unit=words.one if count == 1 else words.many,
-        details=[*_asked(visit, change), *_result(words, change)],
+        unit=wording.one if count == 1 else wording.many,
+        details=[*_asked(visit, change), *_result(wording, change)],
         by="the relay itself" if change.actor is None else f"{change.actor} token",
         via=_via(visit, change.via),
         address=change.address if visit.may_change else None,
@@ -119,8 +125,8 @@ def change_row(visit: Visit, change: ChangeRecord) -> ChangeRow:
 
 def described(visit: Visit, change: ChangeRecord) -> str:
     """Describe the change in one line: in the past tense only if it was made."""
-    words = _words(change)
-    text = words.past if state_of(visit, change) == "done" else words.plain
+    wording = _wording(change)
+    text = wording.past if state_of(visit, change) == "done" else wording.plain
     return text.format(_text(visit, change.target)).rstrip()
 
 
@@ -133,12 +139,12 @@ def state_of(visit: Visit, change: ChangeRecord) -> State:
     return "failed" if change.status >= FAILED_MIN else "refused"
 
 
-def _words(change: ChangeRecord) -> Words:
+def _wording(change: ChangeRecord) -> Wording:
     if change.operation == "discard_dead_letters" and change.asked.get("dry_run"):
         return _COUNTED
     name = change.operation.replace("_", " ").capitalize()
     # A newer relay may have written the row.
-    return OPERATIONS.get(change.operation, Words(f"{name} {{}}", f"{name} {{}}"))
+    return OPERATIONS.get(change.operation, Wording(f"{name} {{}}", f"{name} {{}}"))
 
 
 def _asked(visit: Visit, change: ChangeRecord) -> Iterator[tuple[str, str]]:
@@ -157,7 +163,7 @@ def _asked(visit: Visit, change: ChangeRecord) -> Iterator[tuple[str, str]]:
             yield _label(name), _text(visit, _joined(value))
 
 
-def _result(words: Words, change: ChangeRecord) -> Iterator[tuple[str, str]]:
+def _result(wording: Wording, change: ChangeRecord) -> Iterator[tuple[str, str]]:
     """Yield the numbers beside the count that are not zero, without ids and backlogs."""
     for name, value in change.result.items():
         if change.operation == "reload_config":
@@ -166,7 +172,7 @@ def _result(words: Words, change: ChangeRecord) -> Iterator[tuple[str, str]]:
         elif name == "wiped":
             # An erasure is complete only once no unused part of a file holds the data any more.
             yield "removed data", "overwritten" if value else "not overwritten yet"
-        elif words.count and value and name not in (words.count, "id", "pending", "dead"):
+        elif wording.count and value and name not in (wording.count, "id", "pending", "dead"):
             yield _label(name), number(value) if isinstance(value, int) else _joined(value)
 
 
