@@ -20,7 +20,7 @@ from relay.store import Store
 from relay.store.absences import Absence
 from relay.store.quarantine import Rotation
 from relay.store.reconstructions import Run
-from relay.store.replays import Forecast, Progress, Replay, untold
+from relay.store.replays import Forecast, Progress, Replay, unreported
 from relay.store.selection import Selection
 from relay.telemetry.activity_stream import ActivityStream
 from relay.telemetry.metrics import Metrics
@@ -73,7 +73,7 @@ class WatchHistories(Protocol):
 class Replays(Protocol):
     """Stored events delivered again."""
 
-    async def count(self, selection: Selection, *, progress: Progress = untold) -> Forecast:
+    async def count(self, selection: Selection, *, progress: Progress = unreported) -> Forecast:
         """Forecast a replay; cancelling it is safe."""
         ...
 

@@ -292,7 +292,7 @@ class Service:
         await self.admin.start()
         await self.public.start()
         self._introduce(self._reloader.config)
-        ownership = self._store.ownership.run(self.supervisor, self._heed)
+        ownership = self._store.ownership.run(self.supervisor, self._apply_orders)
         self._tasks.append(parts.create_task(ownership))
         for key, listener in (("listen", self.public), ("admin_listen", self.admin)):
             if listener.is_handed_over:
@@ -305,7 +305,7 @@ class Service:
             sinks=self.supervisor.names,
         )
 
-    async def _heed(self, retried: Collection[str]) -> None:
+    async def _apply_orders(self, retried: Collection[str]) -> None:
         """Take over what operators have ordered at another relay; raises StoreError."""
         await self.supervisor.reconsider(retried)
         await self._rotations.load()

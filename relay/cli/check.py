@@ -11,7 +11,7 @@ from typing import BinaryIO
 import click
 
 from relay import sinks
-from relay.cli import api_check, contact, moments
+from relay.cli import api_check, check_results, moments
 from relay.cli.diagnosis import diagnose
 from relay.cli.parameters import config_option, moment_option, parsed
 from relay.cli.printing import Output, printing
@@ -124,8 +124,8 @@ def _store_faults(path: Path) -> tuple[Fault, ...]:
         settings = load_store(path)
     except ConfigError:
         return ()  # `load` reports them as well
-    obstacle = engines.of(settings).obstacle(settings)
-    return () if obstacle is None else (obstacle,)
+    fault = engines.of(settings).preflight(settings)
+    return () if fault is None else (fault,)
 
 
 async def reach_store(settings: StoreSettings) -> Database | None:
@@ -148,12 +148,12 @@ async def _contact(settings: SinkSettings) -> Contact:
     sink: Sink = sinks.load(settings.type).build(settings, SystemClock())
     try:
         async with asyncio.timeout(settings.timeout.seconds):
-            ok, text = True, contact.reached(await sink.check())
+            ok, text = True, check_results.reached(await sink.check())
     except TimeoutError:
         reason = f"no answer within {settings.timeout.seconds:g} s"
-        ok, text = False, contact.failed(reason, None, "retry")
+        ok, text = False, check_results.failed(reason, None, "retry")
     except SinkError as error:
-        ok, text = False, contact.failed(error.reason, error.status, result_of(error))
+        ok, text = False, check_results.failed(error.reason, error.status, result_of(error))
     except Exception as error:  # noqa: BLE001  a sink's bug is a finding; its text may hold secrets
         ok, text = False, f"internal error of the sink, please report it: {type(error).__name__}"
     finally:

@@ -5,7 +5,7 @@ from urllib.parse import quote
 
 import click
 
-from relay.cli import contact
+from relay.cli import check_results
 from relay.cli.client import Client, relay_command
 from relay.cli.completion import names_of
 from relay.cli.output import ago, deliveries, safe, table
@@ -107,9 +107,9 @@ def test(client: Client, *, name: str) -> Output:
     """
     result = client.post(_url(name, "test"))
     if result["reached"]:
-        text = contact.reached(result["found"])
+        text = check_results.reached(result["found"])
     else:
-        text = contact.failed(result["reason"], result["status"], result["result"])
+        text = check_results.failed(result["reason"], result["status"], result["result"])
     return Output(result, [f"{name}: {text}"], ok=result["reached"])
 
 

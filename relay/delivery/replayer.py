@@ -18,7 +18,7 @@ from relay.store.replays import (
     Progress,
     Replay,
     ReplayCandidate,
-    untold,
+    unreported,
 )
 from relay.store.selection import Selection
 from relay.telemetry import log
@@ -83,7 +83,7 @@ class Replayer:
         self._log = log.get()
         self._sampled = log.Sampled(clock)
 
-    async def count(self, selection: Selection, *, progress: Progress = untold) -> Forecast:
+    async def count(self, selection: Selection, *, progress: Progress = unreported) -> Forecast:
         """Forecast a replay of the selection; cancelling it is safe. Raises StoreError."""
         until = await self._operations.newest()
         return await self._count(selection, until=until, progress=progress)
@@ -201,7 +201,7 @@ class Replayer:
         return ended
 
     async def _count(
-        self, selection: Selection, *, until: Mark, progress: Progress = untold
+        self, selection: Selection, *, until: Mark, progress: Progress = unreported
     ) -> Forecast:
         deliveries: Counter[tuple[str, str, str | None]] = Counter()
         events = under_way = 0

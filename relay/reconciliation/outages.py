@@ -71,7 +71,7 @@ class Outages:
         for run in await self._store.reconstructions.runs(before=None, limit=_RUNS_READ):
             if run.source == source and not run.dry_run and run.state == "done":
                 is_due = before_ms >= (run.ended_ms or 0)
-                is_recent = before_ms < await self.back_ms() + FOLLOW_UP_MS
+                is_recent = before_ms < await self.returned_ms() + FOLLOW_UP_MS
                 has_left = bool((run.report or {}).get("left"))
                 return run.since_ms if has_left and is_due and is_recent else None
         return None
@@ -93,7 +93,7 @@ class Outages:
             )
         return absences[0].from_ms
 
-    async def back_ms(self) -> int:
+    async def returned_ms(self) -> int:
         """Return the end of the last absence; 0 if there was none. Raises StoreError."""
         newest = await self._store.absences.newest(before=None, limit=1)
         return newest[0].to_ms if newest else 0

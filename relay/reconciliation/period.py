@@ -29,19 +29,19 @@ class Period(msgspec.Struct, frozen=True, kw_only=True):
         since_ms: int,
         until_ms: int,
         now_ms: int,
-        back_ms: int,
+        returned_ms: int,
         give_up_ms: int = GIVE_UP_MS,
     ) -> "Period":
         """Leave out the events that the sender may still retry.
 
-        `back_ms` is the end of the relay's last absence. The sender gives up `give_up_ms` after its
-        first try.
+        `returned_ms` is the end of the relay's last absence. The sender gives up `give_up_ms` after
+        its first try.
         """
         horizon_ms = min(until_ms, now_ms - give_up_ms)
         return cls(
             since_ms=since_ms,
             horizon_ms=max(since_ms, horizon_ms),
-            is_quiet=back_ms + give_up_ms <= now_ms,
+            is_quiet=returned_ms + give_up_ms <= now_ms,
         )
 
     def has(self, ms: int) -> bool:

@@ -116,7 +116,7 @@ class Reconciler:
             raise NotReconciled(f"run {running} of source {source} is under way")
         if since_ms is None:
             since_ms = await self._outages.oldest_ms(source)
-        now_ms, back_ms = self._clock.now_ms(), await self._outages.back_ms()
+        now_ms, returned_ms = self._clock.now_ms(), await self._outages.returned_ms()
         until_ms = now_ms if until_ms is None else min(until_ms, now_ms)
         if until_ms <= since_ms:
             raise NotReconciled("the period ends before it begins")
@@ -124,7 +124,7 @@ class Reconciler:
             since_ms=since_ms,
             until_ms=until_ms,
             now_ms=now_ms,
-            back_ms=back_ms,
+            returned_ms=returned_ms,
             give_up_ms=settings.give_up_after,
         )
         record = await self._store.reconstructions.begin(

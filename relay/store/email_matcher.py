@@ -32,7 +32,7 @@ class EmailMatcher:
         self.number = number
 
     @cached_property
-    def landmark(self) -> str | None:
+    def longest_word(self) -> str | None:
         """The longest run of letters and digits, which encoders leave as it is.
 
         A content without it does not contain the address. None if the address has no such run.

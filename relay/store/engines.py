@@ -9,7 +9,7 @@ from relay.core.clock import Clock
 from relay.core.errors import Fault
 from relay.core.totals import Total
 from relay.store import Store, StoreSettings
-from relay.store.copied import Copied
+from relay.store.copy_result import CopyResult
 from relay.store.integrity import Inspection
 from relay.store.postgres.settings import PostgresSettings
 from relay.store.sqlite.settings import SqliteSettings
@@ -33,7 +33,7 @@ class Engine(Protocol):
         """Return where the store is, for messages; it holds no secret."""
         ...
 
-    def obstacle(self, settings: Any) -> Fault | None:
+    def preflight(self, settings: Any) -> Fault | None:
         """Return why this process could not open or create the store here, without a connection."""
         ...
 
@@ -119,10 +119,10 @@ def _other_type(settings: StoreSettings, kind: type[StoreSettings]) -> Fault | N
 
 def copy(
     source: StoreSettings, target: StoreSettings, *, now_ms: int, wrote: Callable[[str, int], None]
-) -> Sequence[Copied]:
+) -> Sequence[CopyResult]:
     """Copy a stopped relay's store as `copying.transfer` does, for settings without a fault."""
     module = import_module("relay.store.copying.transfer")
-    copied: Sequence[Copied] = module.copy(source, target, now_ms=now_ms, wrote=wrote)
+    copied: Sequence[CopyResult] = module.copy(source, target, now_ms=now_ms, wrote=wrote)
     return copied
 
 

@@ -13,7 +13,7 @@ MAINTENANCE = ":maintenance"
 RECONSTRUCTIONS = ":reconstructions"
 """Announced like a sink with new deliveries: there are new reconstructions."""
 
-Heed = Callable[[Collection[str]], Awaitable[None]]
+ApplyOrders = Callable[[Collection[str]], Awaitable[None]]
 """Takes over what operators have ordered at any relay; passed the sinks to be tried at once.
 
 Raises StoreError; it is called again then.
@@ -137,7 +137,7 @@ class Ownership(Protocol):
         """
         ...
 
-    async def run(self, dispatching: Dispatching, heed: Heed) -> None:
+    async def run(self, dispatching: Dispatching, apply_orders: ApplyOrders) -> None:
         """Begin and end dispatching as ownership changes, until `leave` is done."""
         ...
 
@@ -167,7 +167,7 @@ class SoleOwner:
     async def cluster(self) -> None:
         return None
 
-    async def run(self, dispatching: Dispatching, heed: Heed) -> None:
+    async def run(self, dispatching: Dispatching, apply_orders: ApplyOrders) -> None:
         """Nothing ever changes, and all orders come to this relay."""
 
     async def leave(self) -> None:

@@ -15,8 +15,8 @@ Progress = Callable[[float, int], None]
 """Called with the share of the events looked at, 0 to 1, and the number of deliveries so far."""
 
 
-def untold(_: float, __: int) -> None:
-    """Progress that nobody watches."""
+def unreported(_: float, __: int) -> None:
+    """Progress that is not reported."""
 
 
 class Mark(NamedTuple):

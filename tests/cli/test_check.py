@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 
 from relay.cli.check import check_config, verify
 from relay.core import signature
-from relay.store.sqlite.place import obstacle
+from relay.store.sqlite import preflight
 
 SECRET = "marked-secret-of-the-source"
 NOW = 1_772_443_800
@@ -168,18 +168,18 @@ def test_a_store_of_another_user_is_a_fault_with_the_owners_name() -> None:
         owner = pwd.getpwuid(os.getuid()).pw_name
         folder.chmod(0o555)
         with somebody():
-            cause = obstacle(store)
+            cause = preflight.check(store)
             assert cause is not None
             assert cause.endswith(f"the folder {name}, which belongs to {owner} (mode 0555)")
-            cause = obstacle(folder / "data" / "relay.db")
+            cause = preflight.check(folder / "data" / "relay.db")
             assert cause is not None
             assert cause.startswith(f"the folder {name}/data is missing, and the user ")
         folder.chmod(0o777)
         with somebody():
-            assert obstacle(store) is None
+            assert preflight.check(store) is None
         store.with_name("relay.db-wal").touch(0o444)
         with somebody():
-            cause = obstacle(store)
+            cause = preflight.check(store)
         assert cause is not None
         assert cause.endswith(f"{name}/relay.db-wal, which belongs to {owner} (mode 0444)")
 

@@ -9,7 +9,7 @@ import pytest
 from relay.core import sample_events
 from relay.core.config_values import Duration
 from relay.core.sink_status import SinkStatus
-from relay.store.ownership import Cluster, Dispatching, Heed, Introduction
+from relay.store.ownership import ApplyOrders, Cluster, Dispatching, Introduction
 from tests import service
 from tests.caller import post
 from tests.stub_server import Reply, StubServer, until
@@ -54,7 +54,7 @@ class Scripted:
     async def cluster(self) -> Cluster | None:
         return None
 
-    async def run(self, dispatching: Dispatching, heed: Heed) -> None:
+    async def run(self, dispatching: Dispatching, apply_orders: ApplyOrders) -> None:
         pass
 
     async def leave(self) -> None:

@@ -10,8 +10,8 @@ from tests.conftest import NOW_MS
 
 HOUR_MS = 3_600_000
 SINCE_MS = NOW_MS - 10 * HOUR_MS
-PERIOD = Period.of(since_ms=SINCE_MS, until_ms=NOW_MS, now_ms=NOW_MS, back_ms=NOW_MS - HOUR_MS)
-JUST_BACK = Period.of(since_ms=SINCE_MS, until_ms=NOW_MS, now_ms=NOW_MS, back_ms=NOW_MS)
+PERIOD = Period.of(since_ms=SINCE_MS, until_ms=NOW_MS, now_ms=NOW_MS, returned_ms=NOW_MS - HOUR_MS)
+JUST_BACK = Period.of(since_ms=SINCE_MS, until_ms=NOW_MS, now_ms=NOW_MS, returned_ms=NOW_MS)
 
 
 def video(

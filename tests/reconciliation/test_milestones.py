@@ -14,7 +14,7 @@ from tests.conftest import NOW_MS
 MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS
 SINCE_MS = NOW_MS - 10 * HOUR_MS
-PERIOD = Period.of(since_ms=SINCE_MS, until_ms=NOW_MS, now_ms=NOW_MS, back_ms=0)
+PERIOD = Period.of(since_ms=SINCE_MS, until_ms=NOW_MS, now_ms=NOW_MS, returned_ms=0)
 LONG_AGO_MS = SINCE_MS - 100 * HOUR_MS
 ADA = "ada@example.com"
 
@@ -181,7 +181,7 @@ def test_what_a_later_view_may_have_reached_is_left() -> None:
 
 def test_a_view_without_an_end_is_over_after_a_day() -> None:
     period = Period.of(
-        since_ms=SINCE_MS - 2 * VIEW_MAX_MS, until_ms=NOW_MS, now_ms=NOW_MS, back_ms=0
+        since_ms=SINCE_MS - 2 * VIEW_MAX_MS, until_ms=NOW_MS, now_ms=NOW_MS, returned_ms=0
     )
     read = ViewsRead()
     assert read.add([view(-30, 60, minutes=None)], period)

@@ -9,7 +9,7 @@ from relay.admin.api.filters import PROBLEMS, require_one, selected
 from relay.admin.api.parameters import Filter, Number, Order, Paging
 from relay.admin.operation import Nothing, Operation
 from relay.admin.services import AdminServices
-from relay.store.replays import Forecast, Progress, Replay, ReplayState, untold
+from relay.store.replays import Forecast, Progress, Replay, ReplayState, unreported
 from relay.store.selection import Selection
 
 
@@ -90,7 +90,7 @@ async def begin_replay(
 
 
 async def count_replay(
-    admin: AdminServices, _: Nothing, chosen: Filter, *, progress: Progress = untold
+    admin: AdminServices, _: Nothing, chosen: Filter, *, progress: Progress = unreported
 ) -> Estimate:
     """Forecast a replay; changes nothing."""
     selection = await _selected(admin, chosen)

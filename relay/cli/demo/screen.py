@@ -8,8 +8,8 @@ from datetime import datetime
 import click
 import orjson
 
-from relay.cli.demo.acts import AGAIN, FORGED
 from relay.cli.demo.environment import Environment
+from relay.cli.demo.opening import AGAIN, FORGED
 from relay.sandbox.model import Attempt
 from relay.video_service.sender import Attempted
 

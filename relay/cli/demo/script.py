@@ -7,7 +7,7 @@ from collections import Counter
 import click
 import orjson
 
-from relay.cli.demo.acts import AGAIN, FORGED, OPENING, Act, Repeat
+from relay.cli.demo.opening import AGAIN, FORGED, OPENING, Act, Repeat
 from relay.cli.demo.screen import Answered, Screen
 from relay.cli.send.load import sample
 from relay.core.clock import SystemClock

@@ -32,7 +32,7 @@ class Ownership:
         self._withheld_until_s = 0.0
         self._sightings: dict[str, _Sighting] = {}
 
-    def saw(self, survey: Surveyed, now_s: float) -> None:
+    def observe(self, survey: Surveyed, now_s: float) -> None:
         """Record a survey; `now_s` is the time of its answer."""
         run = (survey.history, survey.start)
         if run != self._run:

@@ -83,7 +83,7 @@ class Planner:
             if lease.sink not in self._sinks:
                 self.leases.drain(lease.sink)
 
-    def tell(self) -> None:
+    def beat_soon(self) -> None:
         """Send a heartbeat soon, because there is something to tell the others."""
         self._beat_due_s = -math.inf
 
@@ -211,7 +211,7 @@ class Planner:
                 raise TypeError(f"{type(answer).__name__} answers no {type(statement).__name__}")
 
     def _surveyed(self, survey: Surveyed, now_s: float) -> None:
-        self._ownership.saw(survey, now_s)
+        self._ownership.observe(survey, now_s)
         if self._leaving:
             return
         self._acquire, sink = self._ownership.decide(survey, self.leases, self._sinks, now_s)

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import orjson
 
 from relay.outbound.template import Value
-from relay.sinks.slack import places
-from relay.sinks.slack.places import clean
+from relay.sinks.slack import escaping
+from relay.sinks.slack.escaping import clean
 
 Block = dict[str, Any]
 
@@ -69,7 +69,7 @@ def plain(text: str, *, limit: int = TEXT_MAX) -> Block:
 
 def mrkdwn(*pieces: str) -> Block:
     """A text of our own making; what a stranger wrote in it is a `Value`."""
-    return {"type": "mrkdwn", "text": "".join(places.mrkdwn(pieces)), "verbatim": True}
+    return {"type": "mrkdwn", "text": "".join(escaping.mrkdwn(pieces)), "verbatim": True}
 
 
 def header(text: str) -> Block:

@@ -3,7 +3,7 @@
 from relay.core.event import Event
 from relay.core.watch_history import WatchedVideo
 from relay.sinks.slack.blocks import Block, context, describe, mrkdwn, plain
-from relay.sinks.slack.places import moment
+from relay.sinks.slack.escaping import moment
 
 SHOWN_MAX = 3
 """Videos that are named; the line would be more than one otherwise."""

@@ -7,10 +7,10 @@ from typing import Any
 
 from relay.core.event import Event
 from relay.outbound.template import Value
-from relay.sinks.slack import places
+from relay.sinks.slack import escaping
 from relay.sinks.slack.blocks import Block, context, describe, header, mrkdwn, plain, table
+from relay.sinks.slack.escaping import clean, moment
 from relay.sinks.slack.history import before
-from relay.sinks.slack.places import clean, moment
 from relay.sinks.slack.summary import Summary, at, summarize
 
 _FALLBACK_MAX = 300
@@ -26,13 +26,13 @@ def message(event: Event) -> dict[str, Any]:
     return payload(_line(story, event), [*body, *before(event), origin(event)])
 
 
-def plainest(event: Event) -> dict[str, Any]:
+def plain_message(event: Event) -> dict[str, Any]:
     """Return the payload for an event whose content Slack refuses: its kind and ids alone."""
     video = _bare(_video_id(event))
     about = f"{_bare(event.kind)} for video {video}" if video else _bare(event.kind)
     about = f"{about} (reconstructed)" if event.reconstructed else about
     pieces = (f"{about}, event ", Value(event.id), ": its details could not be shown here.")
-    return payload("".join(places.mrkdwn(pieces)), [])
+    return payload("".join(escaping.mrkdwn(pieces)), [])
 
 
 def payload(text: str, blocks: Sequence[Block]) -> dict[str, Any]:
@@ -61,7 +61,7 @@ def _mark(event: Event) -> list[str]:
 def _line(story: Summary, event: Event) -> str:
     mark = " (reconstructed)" if event.reconstructed else ""
     line = clean(story.headline + story.aside, limit=_FALLBACK_MAX - len(mark)) + mark
-    return "".join(places.mrkdwn([Value(line)]))
+    return "".join(escaping.mrkdwn([Value(line)]))
 
 
 def _data(event: Event) -> object:

@@ -23,7 +23,7 @@ from relay.outbound.http.responses import Response
 from relay.outbound.message import samples
 from relay.sinks.slack.burst import Burst, DigestSettings
 from relay.sinks.slack.digest import EVENTS_MAX, digest
-from relay.sinks.slack.message import message, plainest
+from relay.sinks.slack.message import message, plain_message
 from relay.sinks.slack.responses import is_temporary, raise_for_status
 from relay.sinks.slack.template import OwnMessage
 
@@ -121,7 +121,7 @@ class SlackSink:
                 raise  # the dispatcher sends it again without
             refusal = error
         try:
-            answer = await self._post(plainest(event))
+            answer = await self._post(plain_message(event))
         except Refused as error:
             reason = f"{refusal.reason}; its plainest form fared no better: {error.reason}"
             raise Refused(reason, status=error.status, answer=error.answer) from None

@@ -12,7 +12,7 @@ from relay.core.errors import InvalidTemplate
 from relay.core.event import Event
 from relay.core.setting_errors import Faults
 from relay.outbound.template import Template, Write
-from relay.sinks.slack import places
+from relay.sinks.slack import escaping
 from relay.sinks.slack.blocks import (
     BLOCKS_MAX,
     CONTEXT_MAX,
@@ -27,9 +27,9 @@ from relay.sinks.slack.blocks import (
     section,
     size,
 )
+from relay.sinks.slack.escaping import cut
 from relay.sinks.slack.history import before
 from relay.sinks.slack.message import fallback, origin, payload
-from relay.sinks.slack.places import cut
 
 _OWN_BLOCKS_MAX = BLOCKS_MAX - 1  # the last one carries the event's id
 _LISTS = {"fields": FIELDS_MAX, "elements": CONTEXT_MAX}
@@ -51,9 +51,9 @@ class _Style(NamedTuple):
     limit: int
 
 
-_MRKDWN = _Style(places.mrkdwn, _cut_mrkdwn, TEXT_MAX)
-_PLAIN = _Style(places.plain_text, cut, TEXT_MAX)
-_URL = _Style(places.url, _cut_mrkdwn, 3000)
+_MRKDWN = _Style(escaping.mrkdwn, _cut_mrkdwn, TEXT_MAX)
+_PLAIN = _Style(escaping.plain_text, cut, TEXT_MAX)
+_URL = _Style(escaping.url, _cut_mrkdwn, 3000)
 _STYLES_BY_KEY = {
     "action_id": _PLAIN._replace(limit=255),
     "alt_text": _PLAIN._replace(limit=2000),
@@ -66,7 +66,7 @@ _STYLES_BY_KEY = {
 }
 _STYLES_BY_TYPE = {
     "link": _PLAIN,
-    "markdown": _Style(places.markdown, cut, TEXT_MAX),
+    "markdown": _Style(escaping.markdown, cut, TEXT_MAX),
     "plain_text": _PLAIN,
     "text": _PLAIN,
 }

@@ -18,13 +18,13 @@ from relay.store.audience.sets import (
     VIDEO_BITS,
     Counts,
     Damaged,
-    opened,
     pair,
     people_of,
-    sealed,
     slots_of,
     videos_of,
     viewers_of,
+    with_checksum,
+    without_checksum,
 )
 
 SLOT_MS = HOUR_MS // 2
@@ -105,7 +105,7 @@ class Day:
             self.viewers.serialize(),
             msgspec.msgpack.encode(self.videos),
         )
-        people, half_hours, viewers, videos = map(sealed, blobs)
+        people, half_hours, viewers, videos = map(with_checksum, blobs)
         return (*self.counts(), people, half_hours, viewers, videos)
 
     def counts(self) -> Counts:
@@ -225,7 +225,7 @@ _ADVICE = (
 def _is_damaged(*blobs: bytes) -> bool:
     try:
         for blob in blobs:
-            opened(blob)
+            without_checksum(blob)
     except Damaged:
         return True
     return False

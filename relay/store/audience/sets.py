@@ -54,12 +54,12 @@ def by_video(viewers: BitMap64) -> dict[int, int]:
 
 def people_of(blob: bytes) -> BitMap:
     """Read the column `people`; raises Damaged."""
-    return BitMap.deserialize(opened(blob))
+    return BitMap.deserialize(without_checksum(blob))
 
 
 def viewers_of(blob: bytes) -> BitMap64:
     """Read the column `viewers`; raises Damaged."""
-    return BitMap64.deserialize(opened(blob))
+    return BitMap64.deserialize(without_checksum(blob))
 
 
 def slots_of(blob: bytes) -> Iterator[tuple[int, Counts, bytes]]:
@@ -67,20 +67,20 @@ def slots_of(blob: bytes) -> Iterator[tuple[int, Counts, bytes]]:
 
     Raises Damaged.
     """
-    slots = _SLOTS.decode(opened(blob)).items()
+    slots = _SLOTS.decode(without_checksum(blob)).items()
     return ((at, (events, anonymous), people) for at, (events, anonymous, people) in slots)
 
 
 def videos_of(blob: bytes) -> dict[int, Counts]:
     """Read the column `videos`; raises Damaged."""
-    return _VIDEOS.decode(opened(blob))
+    return _VIDEOS.decode(without_checksum(blob))
 
 
-def sealed(content: bytes) -> bytes:
+def with_checksum(content: bytes) -> bytes:
     return zlib.crc32(content).to_bytes(_CRC_BYTES, "big") + content
 
 
-def opened(blob: bytes) -> bytes:
+def without_checksum(blob: bytes) -> bytes:
     content = blob[_CRC_BYTES:]
     if zlib.crc32(content).to_bytes(_CRC_BYTES, "big") != blob[:_CRC_BYTES]:
         raise Damaged

@@ -5,11 +5,11 @@ from contextlib import contextmanager
 
 from relay.core.errors import StoreRefused
 from relay.store.copying.tables import TABLES, Table
-from relay.store.postgres import place, schema
+from relay.store.postgres import schema, server
 from relay.store.postgres.driver import Database, Row, psycopg
 from relay.store.postgres.errors import error_name
-from relay.store.postgres.refusals import unopened
 from relay.store.postgres.settings import PostgresSettings
+from relay.store.postgres.startup_errors import startup_error
 
 _TYPES = """
 SELECT attname::text, atttypid::regtype::text FROM pg_attribute
@@ -119,9 +119,9 @@ def opened(settings: PostgresSettings) -> Iterator[Target]:
     try:
         db = Database(settings.dsn.reveal(), settings.schema)
         try:
-            place.require(db)
+            server.require(db)
             yield Target(db, settings.schema)
         finally:
             db.close()
     except psycopg.Error as error:
-        raise unopened(error) from None
+        raise startup_error(error) from None

@@ -6,7 +6,7 @@ from itertools import chain
 
 import msgspec
 
-from relay.store.copied import Copied
+from relay.store.copy_result import CopyResult
 from relay.store.copying import source as sources
 from relay.store.copying import target as targets
 from relay.store.copying.source import Source
@@ -27,7 +27,7 @@ def copy(
     *,
     now_ms: int,
     wrote: Callable[[str, int], None] = lambda _, __: None,
-) -> list[Copied]:
+) -> list[CopyResult]:
     """Copy all tables and compare them; `wrote` is called with table and rows of each batch.
 
     The target can be opened by a relay only after a copy that is the same in all tables.
@@ -66,10 +66,10 @@ def _batch(rows: Iterator[Row]) -> Iterator[Row]:
             return
 
 
-def _compared(table: Table, old: Source, new: Target) -> Copied:
+def _compared(table: Table, old: Source, new: Target) -> CopyResult:
     columns = old.columns(table)
     rows, digest = _digest(old.rows(table))
-    return Copied(table.name, rows, (rows, digest) == _digest(new.rows(table, columns)))
+    return CopyResult(table.name, rows, (rows, digest) == _digest(new.rows(table, columns)))
 
 
 def _digest(rows: Iterator[Row]) -> tuple[int, bytes]:

@@ -91,7 +91,7 @@ class Backlogs:
         self._seen: set[str] = set()
         self._count_from_s = -math.inf
 
-    def saw(self, sinks: Iterable[str]) -> None:
+    def note_new(self, sinks: Iterable[str]) -> None:
         """Note the sinks of new deliveries: all of them may have been settled by the next count."""
         self._seen.update(sinks)
 

@@ -11,12 +11,12 @@ from relay.core.totals import Total
 from relay.store.integrity import Inspection
 from relay.store.postgres import integrity, schema, store
 from relay.store.postgres.driver import Database, parse, psycopg
-from relay.store.postgres.place import location
-from relay.store.postgres.refusals import unopened
+from relay.store.postgres.server import location
 from relay.store.postgres.settings import PostgresSettings
+from relay.store.postgres.startup_errors import startup_error
 from relay.store.postgres.store import PostgresStore, connection
 
-__all__ = ["faults", "inspect", "is_held", "location", "obstacle", "open_store", "reach"]
+__all__ = ["faults", "inspect", "is_held", "location", "open_store", "preflight", "reach"]
 
 T = TypeVar("T")
 
@@ -29,13 +29,13 @@ def faults(settings: PostgresSettings) -> tuple[Fault, ...]:
     return ()
 
 
-def obstacle(_: PostgresSettings) -> Fault | None:
+def preflight(_: PostgresSettings) -> Fault | None:
     return None
 
 
 async def reach(settings: PostgresSettings) -> str | None:
-    look = partial(schema.look, schema=settings.schema)
-    return await asyncio.to_thread(_connected, settings, look)
+    preview = partial(schema.preview, schema=settings.schema)
+    return await asyncio.to_thread(_connected, settings, preview)
 
 
 async def open_store(
@@ -48,7 +48,7 @@ async def open_store(
     try:
         return await store.open_store(settings, clock=clock, committed=committed, counted=counted)
     except psycopg.Error as error:
-        raise unopened(error) from None
+        raise startup_error(error) from None
 
 
 def is_held(_: PostgresSettings) -> bool:
@@ -68,4 +68,4 @@ def _connected(settings: PostgresSettings, work: Callable[[Database], T]) -> T:
         finally:
             database.close()
     except psycopg.Error as error:
-        raise unopened(error) from None
+        raise startup_error(error) from None

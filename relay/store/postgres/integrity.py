@@ -12,11 +12,11 @@ from relay.core.delivery import Status
 from relay.core.errors import StoreError
 from relay.store.audience import days
 from relay.store.integrity import Content, Inspection, age
-from relay.store.postgres import digests, place, schema
+from relay.store.postgres import digests, schema, server
 from relay.store.postgres.audience_tables import all_sets
 from relay.store.postgres.connection import Connection
 from relay.store.postgres.driver import Database, psycopg
-from relay.store.postgres.refusals import unopened
+from relay.store.postgres.startup_errors import startup_error
 
 _SCHEMA = "SELECT coalesce(max(number), 0) FROM relay.migrations"
 _COUNTS = "SELECT (SELECT count(*) FROM relay.events), (SELECT count(*) FROM relay.unreadable)"
@@ -53,13 +53,13 @@ async def inspect(connect: Callable[[], Connection], name: str) -> Inspection:
     """Read the whole store, on a connection of its own."""
     connection = connect()
     try:
-        size = await connection.run(lambda db: place.size_bytes(db, name))
+        size = await connection.run(lambda db: server.size_bytes(db, name))
         content = await connection.run(_content)
         faults = await connection.run(_faults)
     except psycopg.errors.UndefinedTable:
         return Inspection(0, None, (f"the schema {name} is not a store; serve creates it",))
     except psycopg.Error as error:
-        return Inspection(0, None, (str(unopened(error)),))
+        return Inspection(0, None, (str(startup_error(error)),))
     except StoreError as error:
         return Inspection(0, None, (str(error),))
     finally:

@@ -47,7 +47,7 @@ class Walk:
     """
 
     at: Position | None = None
-    """The last delivery that was looked at; None between two walks."""
+    """The last delivery that was read; None between two walks."""
     beginning: Position = START
     is_whole: bool = False
     whole_from_s: float = -math.inf
@@ -57,7 +57,7 @@ class Walk:
     patience_s: float = PATIENCE_S
 
     def next(self, now_s: float) -> Position:
-        """Return the position to look behind."""
+        """Return the position to read behind."""
         if self.at is not None and now_s < self.restart_s:
             return self.at
         if self.at is not None:
@@ -66,8 +66,8 @@ class Walk:
         self.is_whole = now_s >= self.whole_from_s
         return START if self.is_whole else self.beginning
 
-    def looked(self, behind: Position, *, took_s: float, now_s: float) -> None:
-        """Note how long the look took."""
+    def read(self, behind: Position, *, took_s: float, now_s: float) -> None:
+        """Note how long the read took."""
         if behind == START:
             self.whole_from_s = now_s + COST_FACTOR * took_s
 
@@ -76,16 +76,16 @@ class Walk:
         self.at = at
 
     def ended(self, last: Position, *, now_ms: int) -> float | None:
-        """Note that all was looked at, up to a position.
+        """Note that all was read, up to a position.
 
-        Returns the time at which to look again, unless the whole tier was looked at.
+        Returns the time at which to read again, unless the whole tier was read.
         """
         self.at, self.patience_s = None, PATIENCE_S
         self.beginning = max(self.beginning, min(last, Position(now_ms - LAG_MS, 0)))
         return None if self.is_whole else self.whole_from_s
 
     def include(self, position: Position) -> None:
-        """Let the next look find a delivery that is due again."""
+        """Let the next read find a delivery that is due again."""
         before = Position(position.due_ms, position.event - 1)
         self.beginning = min(self.beginning, before)
         if self.at is not None:
@@ -130,7 +130,7 @@ class SinkLeases:
             self.ended_turns.add(delivery.turn)
 
     def walk_again(self) -> None:
-        """Let the next look begin at the very beginning."""
+        """Let the next read begin at the very beginning."""
         self.walks.clear()
 
 

@@ -8,11 +8,11 @@ from relay.core.clock import Clock
 from relay.core.delivery import STATUS_AFTER, Delivery, Settlement, Status
 from relay.store import Lease, Tier
 from relay.store.postgres import due, reconstruct
-from relay.store.postgres import lease as queries
+from relay.store.postgres import due_queries as queries
 from relay.store.postgres import settle as settling
 from relay.store.postgres.driver import Database
+from relay.store.postgres.due_queries import Due, DueDeliveries, DueQuery, PageRequest
 from relay.store.postgres.fences import NotOwned
-from relay.store.postgres.lease import Due, Looks, Question, Wanted
 from relay.store.postgres.leases import Held, SinkLeases
 from relay.store.postgres.settle import Outcome
 from relay.store.postgres.shared import Part, Shared
@@ -60,7 +60,7 @@ class Leasing(Part):
         now_ms: int,
         limits: Mapping[Tier, int],
     ) -> int | None:
-        """Add to `taken` what is leased; return the time of the next look. Raises NotOwned."""
+        """Add to `taken` what is leased; return the time of the next read. Raises NotOwned."""
         left = dict(limits)
         times: list[int] = []
         taken += await self._lease_firsts(leases, sink, now_ms, left, times)
@@ -68,8 +68,8 @@ class Leasing(Part):
         if len(wanted) < len(left):
             times.append(now_ms)
         if wanted:
-            ask = self._question(leases, sink, now_ms)
-            taken += await self._lease_next(leases, ask, wanted, times)
+            query = self._query(leases, sink, now_ms)
+            taken += await self._lease_next(leases, query, wanted, times)
         return min(times, default=None)
 
     async def _not_withdrawn(self, taken: list[Due], leases: SinkLeases) -> list[Due]:
@@ -93,14 +93,14 @@ class Leasing(Part):
         turns = frozenset(leases.ended_turns)
         if not turns:
             return []
-        ask = self._question(leases, sink, now_ms)
+        query = self._query(leases, sink, now_ms)
         limit = sum(left.values())
-        find = partial(queries.firsts, asked=ask, turns=list(turns), limit=limit)
-        found, beyond = await self._shared.leaser.read(find)
+        find = partial(queries.firsts, query=query, turns=list(turns), limit=limit)
+        due, beyond = await self._shared.leaser.read(find)
         if beyond:
             times.append(now_ms)
         wanted = []
-        for each in found:
+        for each in due:
             if left.get(each.tier, 0) > 0:
                 left[each.tier] -= 1
                 wanted.append(each)
@@ -110,39 +110,40 @@ class Leasing(Part):
         return self._take(leases, wanted)
 
     async def _lease_next(
-        self, leases: SinkLeases, ask: Question, limits: Mapping[Tier, int], times: list[int]
+        self, leases: SinkLeases, query: DueQuery, limits: Mapping[Tier, int], times: list[int]
     ) -> list[Due]:
-        """Lease the next deliveries of some tiers; add the times of the next look to `times`."""
+        """Lease the next deliveries of some tiers; add the times of the next read to `times`."""
         begun_s = self._clock.monotonic()
         wanted = {
-            tier: Wanted(leases.walks[tier].next(begun_s), limit) for tier, limit in limits.items()
+            tier: PageRequest(leases.walks[tier].next(begun_s), limit)
+            for tier, limit in limits.items()
         }
 
-        def find(db: Database) -> tuple[Looks, float]:
+        def find(db: Database) -> tuple[DueDeliveries, float]:
             started_s = self._clock.monotonic()
-            looks = queries.look(db, ask, wanted)
-            return looks, self._clock.monotonic() - started_s
+            pages = queries.due_pages(db, query, wanted)
+            return pages, self._clock.monotonic() - started_s
 
-        (looks, next_ms), took_s = await self._shared.leaser.read(find)
+        (pages, next_ms), took_s = await self._shared.leaser.read(find)
         now_s = self._clock.monotonic()
         if next_ms is not None:
             times.append(next_ms)
         taken: list[Due] = []
-        for tier, look in looks.items():
+        for tier, page in pages.items():
             walk = leases.walks[tier]
-            walk.looked(wanted[tier].behind, took_s=took_s, now_s=now_s)
-            taken += self._take(leases, look.found)
-            if look.more or len(look.found) == limits[tier]:
-                walk.stopped(look.last)
-                times.append(ask.now_ms)
-            elif (again_s := walk.ended(look.last, now_ms=ask.now_ms)) is not None:
-                times.append(ask.now_ms + max(1, round((again_s - now_s) * 1000)))
+            walk.read(wanted[tier].behind, took_s=took_s, now_s=now_s)
+            taken += self._take(leases, page.due)
+            if page.more or len(page.due) == limits[tier]:
+                walk.stopped(page.last)
+                times.append(query.now_ms)
+            elif (again_s := walk.ended(page.last, now_ms=query.now_ms)) is not None:
+                times.append(query.now_ms + max(1, round((again_s - now_s) * 1000)))
         return taken
 
-    def _question(self, leases: SinkLeases, sink: str, now_ms: int) -> Question:
+    def _query(self, leases: SinkLeases, sink: str, now_ms: int) -> DueQuery:
         # The leases from before the read: a delivery that is settled during the read is no longer
         # leased, but the read may still see it as pending.
-        return Question(
+        return DueQuery(
             sink=sink,
             fence=leases.fence,
             now_ms=now_ms,
@@ -150,12 +151,12 @@ class Leasing(Part):
             busy=leases.turns(),
         )
 
-    def _take(self, leases: SinkLeases, found: Sequence[Due]) -> list[Due]:
+    def _take(self, leases: SinkLeases, due: Sequence[Due]) -> list[Due]:
         # Meanwhile another lease may have taken some.
         busy = set(leases.turns())
         free = [
             each
-            for each in found
+            for each in due
             if each.delivery.seq not in leases.held and each.delivery.turn not in busy
         ]
         for tier, position, delivery, _ in free:

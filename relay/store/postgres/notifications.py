@@ -43,7 +43,7 @@ class Notifications:
         """Of the last run, as its thread has left it."""
         self._arrived: list[str] = []
         self._watched: tuple[Database, socket] | None = None
-        self._untold: set[str] = set()
+        self._unannounced: set[str] = set()
         self._sending: asyncio.Task[None] | None = None
         self._receiving: asyncio.Task[None] | None = None
 
@@ -67,7 +67,7 @@ class Notifications:
 
     def send(self, sinks: Collection[str]) -> None:
         """Tell the other relays of new deliveries of these sinks, soon."""
-        self._untold.update(sinks)
+        self._unannounced.update(sinks)
         if self._sending is None or self._sending.done():
             self._sending = asyncio.get_running_loop().create_task(self._send())
 
@@ -94,9 +94,9 @@ class Notifications:
         return result
 
     async def _send(self) -> None:
-        while self._untold:
-            payload = msgspec.json.encode(sorted(self._untold)).decode()
-            self._untold.clear()
+        while self._unannounced:
+            payload = msgspec.json.encode(sorted(self._unannounced)).decode()
+            self._unannounced.clear()
             if len(payload) > PAYLOAD_MAX:
                 payload = ""
             # The next look tells them, too.

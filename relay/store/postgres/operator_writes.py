@@ -89,7 +89,7 @@ WITH named AS MATERIALIZED (
     ) AS w, {_ROW}
 )
 """
-_TAKE_BACK = f"""
+_RESTORE = f"""
 {_NAMED},
 opened AS MATERIALIZED (
     SELECT place, replayed_from FROM named WHERE replay = %(replay)s AND status = 'pending'
@@ -204,9 +204,9 @@ def of_cancelled(db: Database, number: int, *, since: int, limit: int) -> list[O
     return [Opened(*row) for row in db.execute(_OF_CANCELLED, (number, since, limit)).fetchall()]
 
 
-def take_back(db: Database, number: int, deliveries: Keys) -> None:
+def restore(db: Database, number: int, deliveries: Keys) -> None:
     """Restore pending deliveries of a replay to their status before it."""
-    db.execute(_TAKE_BACK, {**_named(deliveries), "replay": number})
+    db.execute(_RESTORE, {**_named(deliveries), "replay": number})
 
 
 def discard(db: Database, letters: Keys, now_ms: int) -> int:

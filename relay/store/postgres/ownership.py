@@ -22,9 +22,9 @@ from relay.core.sink_status import SinkStatus
 from relay.store.ownership import (
     MAINTENANCE,
     RECONSTRUCTIONS,
+    ApplyOrders,
     Cluster,
     Dispatching,
-    Heed,
     Introduction,
 )
 from relay.store.postgres import members, orders
@@ -120,18 +120,18 @@ class PostgresOwnership:
     async def cluster(self) -> Cluster:
         return await self._reader.read(lambda db: members.cluster(db, self.id))
 
-    async def run(self, dispatching: Dispatching, heed: Heed) -> None:
+    async def run(self, dispatching: Dispatching, apply_orders: ApplyOrders) -> None:
         self._dispatching = dispatching
         try:
             async with asyncio.TaskGroup() as group:
-                heeding = group.create_task(self._heed_all(heed))
+                following = group.create_task(self._follow_orders(apply_orders))
                 while not self._planner.has_left:
                     self._changed.clear()
                     for statement in self._planner.plan(self._now_s()):
                         group.create_task(self._send(statement, dispatching))
                     self._follow(group, dispatching)
                     await self._wait()
-                heeding.cancel()
+                following.cancel()
         finally:
             self._dispatching = None
             self._left.set()
@@ -151,26 +151,26 @@ class PostgresOwnership:
         await self._control.cut_off()
         await self._poller.close()
 
-    async def _heed_all(self, heed: Heed) -> None:
-        """Heed what was ordered since the last time; at first all, because it may be new."""
-        heeded: orders.Orders | None = None
+    async def _follow_orders(self, apply_orders: ApplyOrders) -> None:
+        """ApplyOrders what was ordered since the last time; at first all, because it may be new."""
+        applied: orders.Orders | None = None
         while True:
             await self._surveyed.wait()
             self._surveyed.clear()
             if not self._poller.is_listening:
                 self._on_reconstructions()
             now = self._orders
-            if now is None or now == heeded:
+            if now is None or now == applied:
                 continue
             # Another relay may have brought deliveries forward.
             self._leased.walk_again()
             try:
-                await heed(() if heeded is None else orders.retried(heeded, now))
+                await apply_orders(() if applied is None else orders.retried(applied, now))
             except StoreUnavailable:
                 await asyncio.sleep(RETRY_S)
             else:
-                heeded = now
-                self._planner.tell()
+                applied = now
+                self._planner.beat_soon()
                 self._changed.set()
 
     async def _wait(self) -> None:

@@ -29,12 +29,12 @@ def find(db: Database, place: Place, address: EmailMatcher, *, start: int, rows:
         of_person = f"SELECT {key}, 0 FROM {table} WHERE {key} >= %s AND {key} < %s AND person = %s"
         cursor = db.execute(of_person, (first, end, address.number))
         return Matches(cursor.fetchall(), end)
-    values = {"first": first, "end": end, "mark": address.landmark}
+    values = {"first": first, "end": end, "mark": address.longest_word}
     return matches(db.execute(_candidates(place), values), address, end)
 
 
 def _candidates(place: Place) -> str:
-    """Select rows that may contain the address: with the landmark, or escapes that may hide it."""
+    """Select rows with the longest word of the address, or with escapes that may hide it."""
     hints = " OR ".join(
         _hints_in_bytes(each) if each in _BYTES else _hints_in_text(each) for each in place.columns
     )

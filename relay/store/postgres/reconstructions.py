@@ -64,14 +64,14 @@ class PostgresReconstructions(Part):
         acceptance: Acceptance,
         audience: PostgresAudience,
         *,
-        saw: Callable[[Collection[str]], None],
+        note_new: Callable[[Collection[str]], None],
         on_reconstructions: Callable[[], None],
     ) -> None:
-        """`saw` is called with the sinks of new deliveries."""
+        """`note_new` is called with the sinks of new deliveries."""
         super().__init__(shared)
         self._acceptance = acceptance
         self._audience = audience
-        self._saw = saw
+        self._note_new = note_new
         self._on_reconstructions = on_reconstructions
         self._runs = Runs(shared)
         self._outstanding = shared.outstanding
@@ -132,7 +132,7 @@ class PostgresReconstructions(Part):
             if outcome == "accepted":
                 self._outstanding.add(event.source, event.id)
                 self._on_reconstructions()
-                self._saw([verdict.sink for verdict in verdicts])
+                self._note_new([verdict.sink for verdict in verdicts])
             if outcome is not None:
                 stored(outcome)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from relay.core.errors import StoreRefused, StoreTooNew
 from relay.store.migrations import Step, steps_of
-from relay.store.postgres import place
+from relay.store.postgres import server
 from relay.store.postgres.driver import Database
 
 _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('relay:migrate:' || %s, 0))"
@@ -50,11 +50,11 @@ def prepare(db: Database, schema: str, *, now_ms: int) -> None:
     Raises StoreTooNew for the schema of a newer relay and StoreRefused for a server that does not
     fit, without a change, and StoreUnavailable for a server that is no primary.
     """
-    place.require(db)
+    server.require(db)
     known = steps()
     with db.transaction():
         db.execute(_LOCK, (schema,))
-        if not place.require_rights(db, schema):
+        if not server.require_rights(db, schema):
             db.create_schema()
         db.execute(_TABLE)
         current = _current(db, schema)
@@ -65,16 +65,16 @@ def prepare(db: Database, schema: str, *, now_ms: int) -> None:
                 db.execute(_RECORD, (step.number, step.name, digest, now_ms))
 
 
-def look(db: Database, schema: str) -> str:
+def preview(db: Database, schema: str) -> str:
     """Return what a start would find and do here; raises what `migrate` raises, changes nothing."""
-    place.require(db)
-    server = f"PostgreSQL {place.version(db)}"
-    if not place.require_rights(db, schema) or db.execute(_MIGRATED).fetchone() != (True,):
-        return f"{server}; serve creates the schema {schema}"
+    server.require(db)
+    version = f"PostgreSQL {server.version(db)}"
+    if not server.require_rights(db, schema) or db.execute(_MIGRATED).fetchone() != (True,):
+        return f"{version}; serve creates the schema {schema}"
     current, newest = _current(db, schema), steps()[-1].number
     _require_whole(db, schema)
     what = "up to date" if current == newest else f"at {current}, serve migrates it to {newest}"
-    return f"{server}; the schema {schema} is {what}"
+    return f"{version}; the schema {schema} is {what}"
 
 
 def copying(db: Database) -> int | None:

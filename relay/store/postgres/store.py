@@ -12,7 +12,7 @@ from relay.core.totals import Total
 from relay.store import Backlog, EngineVersion, Lease, Offer, StoreWarning, Tier
 from relay.store.ordering import OrderingKeys
 from relay.store.ownership import MAINTENANCE
-from relay.store.postgres import accept, keys, place, schema, search, totals
+from relay.store.postgres import accept, keys, schema, search, totals
 from relay.store.postgres.absences import PostgresAbsences
 from relay.store.postgres.accept import Acceptance
 from relay.store.postgres.audience import PostgresAudience
@@ -36,6 +36,7 @@ from relay.store.postgres.quarantine import PostgresQuarantine
 from relay.store.postgres.reconstructions import PostgresReconstructions
 from relay.store.postgres.request_budgets import PostgresRequestBudgets
 from relay.store.postgres.retention import Sweep
+from relay.store.postgres.server import Server, Size, location
 from relay.store.postgres.sessions import PostgresSessions
 from relay.store.postgres.settings import PostgresSettings
 from relay.store.postgres.shared import Shared
@@ -77,7 +78,7 @@ class PostgresStore:
         shared: Shared,
         *,
         clock: Clock,
-        server: place.Server,
+        server: Server,
         ownership: PostgresOwnership,
         totals: Totals,
         counted: Callable[[Total], None],
@@ -92,10 +93,10 @@ class PostgresStore:
         self._accept = acceptance = Acceptance(shared.turns)
         self._backlogs = Backlogs(shared.reader, shared.fences, clock)
         self._leasing = Leasing(shared, clock)
-        self._size = place.Size(shared.reader, settings.schema, clock)
+        self._size = Size(shared.reader, settings.schema, clock)
         self._sweep = Sweep(settings)
         self._withdrawals = Withdrawals(shared)
-        self.location = place.location(settings)
+        self.location = location(settings)
         self.version = EngineVersion("postgres", server.version)
         self.absences = PostgresAbsences(shared)
         self.audience = PostgresAudience(shared)
@@ -112,7 +113,7 @@ class PostgresStore:
             shared,
             acceptance,
             self.audience,
-            saw=self._saw,
+            note_new=self._note_new,
             on_reconstructions=ownership.reconstructed,
         )
         self.request_budgets = PostgresRequestBudgets(shared)
@@ -149,7 +150,7 @@ class PostgresStore:
             if outcome == "accepted":
                 total.add(event.received_ms)
                 self._counted(total)
-                self._saw([verdict.sink for verdict in verdicts])
+                self._note_new([verdict.sink for verdict in verdicts])
             stored(outcome)
 
         known = self._shared.outstanding.find(event)
@@ -157,9 +158,9 @@ class PostgresStore:
             return await self.reconstructions.supersede((event, verdicts, total), known, done)
         return await self._writer.submit(self._accept, (event, verdicts, total), done)
 
-    def _saw(self, sinks: Collection[str]) -> None:
+    def _note_new(self, sinks: Collection[str]) -> None:
         """Note the sinks of new deliveries."""
-        self._backlogs.saw(sinks)
+        self._backlogs.note_new(sinks)
         self.ownership.accepted(sinks)
 
     async def keep(self, unreadable: Unreadable, stored: Callable[[Outcome], None]) -> Outcome:
@@ -262,7 +263,7 @@ async def open_store(
         now_ms = clock.now_ms()
         await background.run(lambda db: schema.migrate(db, settings.schema, now_ms=now_ms))
         digests, tokens = await background.run(keys.digests)
-        server = await background.run(place.Server.of)
+        server = await background.run(Server.of)
         turns = await background.run(lambda db: OrderingKeys(keys.key(db, "turns")))
         known = await reader.run(totals.refresh)
         unfinished = await reader.run(is_unfinished)

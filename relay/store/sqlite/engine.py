@@ -4,11 +4,12 @@ from pathlib import Path
 
 from relay.core.errors import Fault
 from relay.store.integrity import Inspection
-from relay.store.sqlite import disk, integrity, place
+from relay.store.sqlite import disk, integrity
+from relay.store.sqlite.preflight import check
 from relay.store.sqlite.settings import SqliteSettings
 from relay.store.sqlite.store import open_store
 
-__all__ = ["faults", "inspect", "is_held", "location", "obstacle", "open_store", "reach"]
+__all__ = ["faults", "inspect", "is_held", "location", "open_store", "preflight", "reach"]
 
 
 def faults(_: SqliteSettings) -> tuple[Fault, ...]:
@@ -19,8 +20,8 @@ def location(settings: SqliteSettings) -> str:
     return settings.path
 
 
-def obstacle(settings: SqliteSettings) -> Fault | None:
-    cause = place.obstacle(Path(settings.path))
+def preflight(settings: SqliteSettings) -> Fault | None:
+    cause = check(Path(settings.path))
     return None if cause is None else Fault("store.path", f"serve cannot open it: {cause}")
 
 

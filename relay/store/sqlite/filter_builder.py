@@ -8,7 +8,7 @@ from functools import partial
 import orjson
 
 from relay.core.errors import StoreBroken, StoreError
-from relay.store.sqlite import id_filter, id_periods, id_runs, known_ids
+from relay.store.sqlite import id_filter, id_indexing, id_periods, known_ids
 from relay.store.sqlite.disk import Room
 from relay.store.sqlite.driver import Connection, sqlite3
 from relay.store.sqlite.group_commit import GroupCommit
@@ -92,7 +92,7 @@ class FilterBuilder:
                     break
                 if period in self._ids.recent.periods:
                     self._room.require()
-                    await id_runs.write(period, self._writer, self._reader)
+                    await id_indexing.write(period, self._writer, self._reader)
                 await self._add_period(column, period)
                 periods |= id_filter.bit_of(period)
         made = bytes(column)

@@ -2,7 +2,7 @@
 
 A new id is random, so that its place in an index of all ids is on a page of its own, which has to
 be read and written twice. The ids of the newest periods are therefore in memory, and those of a
-full one are written to the table `ids` at once and in their order (`id_runs`).
+full one are written to the table `ids` at once and in their order (`id_indexing`).
 """
 
 from relay.store.sqlite import id_filter
@@ -104,7 +104,7 @@ def of_block(block: int) -> range:
     return range(block << id_filter.BLOCK_BITS, block + 1 << id_filter.BLOCK_BITS)
 
 
-def frontier(db: sqlite3.Connection) -> int:
+def first_unindexed(db: sqlite3.Connection) -> int:
     """Return the first number of the first period that is not indexed."""
     number: int = db.execute(f"SELECT {_FRONTIER}").fetchone()[0]
     return number

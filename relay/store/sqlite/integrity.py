@@ -7,7 +7,7 @@ from relay.core.delivery import Status
 from relay.core.errors import StoreBroken
 from relay.store.audience import days
 from relay.store.integrity import Content, Inspection, age
-from relay.store.sqlite import audience_tables, digests, disk, id_faults, queries, schema
+from relay.store.sqlite import audience_tables, digests, disk, id_integrity, queries, schema
 from relay.store.sqlite.driver import reading, snapshot, sqlite3
 
 _SCHEMA = "SELECT coalesce(max(number), 0) FROM migrations"
@@ -78,7 +78,7 @@ def _content(db: sqlite3.Connection) -> Content:
 
 
 def _damaged(db: sqlite3.Connection) -> tuple[str, ...]:
-    faults = *id_faults.faults(db), *digests.damaged(db)
+    faults = *id_integrity.faults(db), *digests.damaged(db)
     return faults + days.damaged(audience_tables.all_sets(db))
 
 

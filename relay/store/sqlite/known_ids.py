@@ -61,7 +61,7 @@ class KnownIds:
     @classmethod
     def of_store(cls, db: sqlite3.Connection, current: int) -> Self:
         """Read the filters of the indexed periods; drop those of others."""
-        early = id_periods.of(id_periods.frontier(db))
+        early = id_periods.of(id_periods.first_unindexed(db))
         db.execute(_DROP_EARLY, (id_filter.block_of(early), id_filter.bit_of(early)))
         indexed = id_periods.indexed(db)
         known = cls(keys.key(db, KEY), current, indexed)
@@ -74,7 +74,7 @@ class KnownIds:
 
     def recall(self, db: sqlite3.Connection) -> None:
         """Read the ids that are in no index yet, before the first event."""
-        self.recent.read(db, id_periods.frontier(db))
+        self.recent.read(db, id_periods.first_unindexed(db))
         full = (period for period in self.recent.periods if period != self._current)
         self._bare = (*self._bare, *full)
 

@@ -59,7 +59,7 @@ WHERE d.event = ? AND d.sink = ? AND d.status = 'pending' AND r.state = 'cancell
 """
 _LESS_OPENED = "UPDATE replays SET opened = opened - ? WHERE id = ?"
 # Also before a deletion, so that the trigger passes its turn on.
-_TAKE_BACK = """
+_RESTORE = """
 UPDATE deliveries SET status = coalesce(replayed_from, 'discarded'), replayed_from = NULL
 WHERE event = ? AND sink = ?
 """
@@ -148,14 +148,14 @@ def withdraw(
     Those in flight, by event and sink, may end.
     """
     opened = db.execute(_OPENED, (number,)).fetchall()
-    moved = take_back(db, number, [row for row in opened if row[:2] not in in_flight])
+    moved = restore(db, number, [row for row in opened if row[:2] not in in_flight])
     return _read(db, number), moved
 
 
 def withdraw_all(db: sqlite3.Connection) -> None:
     """Restore the deliveries of cancelled replays that were in flight when the relay ended."""
     for (number,) in db.execute(_CANCELLED).fetchall():
-        take_back(db, number, db.execute(_OPENED, (number,)).fetchall())
+        restore(db, number, db.execute(_OPENED, (number,)).fetchall())
 
 
 def withdraw_one(db: sqlite3.Connection, delivery: Delivery) -> Status:
@@ -164,16 +164,16 @@ def withdraw_one(db: sqlite3.Connection, delivery: Delivery) -> Status:
     if opened is None:
         return Status.PENDING
     number, *row = opened
-    take_back(db, number, [tuple(row)])
+    restore(db, number, [tuple(row)])
     return Status(row[2] or Status.DISCARDED)
 
 
-def take_back(
+def restore(
     db: sqlite3.Connection, number: int, opened: Sequence[tuple[int, str, str | None]]
 ) -> Moved:
     """Restore deliveries of a replay, by event, sink and status before it."""
     moved: Moved = Counter()
-    db.executemany(_TAKE_BACK, [row[:2] for row in opened])
+    db.executemany(_RESTORE, [row[:2] for row in opened])
     db.executemany(_TAKE_AWAY, [row[:2] for row in opened if row[2] is None])
     db.execute(_LESS_OPENED, (len(opened), number))
     for _, sink, before in opened:

@@ -29,7 +29,7 @@ def find(
         rows_of_person = db.execute(_by_number(place), (first, end, address.number))
         return Matches(rows_of_person.fetchall(), end)
     candidates = db.execute(
-        _candidates(place), {"first": first, "end": end, "mark": address.landmark}
+        _candidates(place), {"first": first, "end": end, "mark": address.longest_word}
     )
     return matches(candidates, address, end)
 
@@ -40,7 +40,7 @@ def _by_number(place: Place) -> str:
 
 
 def _candidates(place: Place) -> str:
-    """Select rows that may contain the address: with the landmark, or escapes that may hide it.
+    """Select rows that may contain the address: with its longest word, or escapes that may hide it.
 
     SQLite searches without Python's lock, and rules most rows out.
     """

@@ -152,7 +152,7 @@ class SqliteStore:
     def warnings(self) -> Sequence[StoreWarning]:
         warnings = []
         if driver.has_wal_reset_fault():
-            fields = {"sqlite": driver.VERSION, "advice": _ADVICE_SQLITE}
+            fields = {"sqlite": driver.VERSION, "advice": _WAL_RESET_ADVICE}
             warnings.append(StoreWarning("store.sqlite_fault", fields))
         network = disk.network_file_system(self.path)
         if network is not None:
@@ -393,7 +393,7 @@ async def open_store(
             files = Files(path)
             opened.callback(files.close)
         except (OSError, sqlite3.Error) as error:
-            raise _unopened(path, error) from None
+            raise _opening_error(path, error) from None
 
         def recorded(seconds: float) -> None:
             ids.recent.commit()
@@ -451,7 +451,7 @@ async def _recall(ids: KnownIds, connection: Connection) -> StoreBroken | None:
     return None
 
 
-def _unopened(path: Path, error: OSError | sqlite3.Error) -> StoreError:
+def _opening_error(path: Path, error: OSError | sqlite3.Error) -> StoreError:
     """Tell a full disk, which needs room, from a store that needs a repair."""
     shortage = None
     if isinstance(error, OSError):
@@ -477,7 +477,7 @@ def _begin(db: sqlite3.Connection, path: Path, *, now_ms: int) -> bool:
     return unclean
 
 
-_ADVICE_SQLITE = (
+_WAL_RESET_ADVICE = (
     "this SQLite can lose pages where several programs write to the file; relay writes with one "
     "connection only; open it with no other program, or install relay[sqlite]"
 )

@@ -3,9 +3,9 @@
 import pytest
 
 from relay.outbound.template import Value
-from relay.sinks.slack import places
+from relay.sinks.slack import escaping
 from relay.sinks.slack.blocks import describe, fact, plain, table
-from relay.sinks.slack.places import clean, cut
+from relay.sinks.slack.escaping import clean, cut
 
 
 @pytest.mark.parametrize("text", ["", " ", "\n", "\u200b\u3164"])
@@ -55,7 +55,7 @@ def test_a_value_reads_as_a_person_would_write_it(value: object, expected: str) 
 )
 def test_a_cut_counts_what_slack_might_count(text: str, limit: int, expected: str) -> None:
     assert cut(text, limit) == expected
-    assert len("".join(places.mrkdwn([Value(cut(text, limit))]))) <= limit
+    assert len("".join(escaping.mrkdwn([Value(cut(text, limit))]))) <= limit
 
 
 def test_cleaning_reads_a_huge_text_only_as_far_as_it_shows() -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from relay.core import sample_events
 from relay.core.event import KINDS, Event
-from relay.sinks.slack.message import fallback, message, plainest
+from relay.sinks.slack.message import fallback, message, plain_message
 from tests.sinks.slack.limits import check, texts
 
 UNKNOWN = "video.liked"
@@ -56,7 +56,7 @@ def test_every_sample_makes_a_message_that_slack_takes(kind: str) -> None:
     for sample in sample_events.series(kind):
         payload = message(sample)
         check(payload)
-        check(plainest(sample))
+        check(plain_message(sample))
         assert payload["text"] == fallback(sample)
         assert f"Event {sample.id}" in said(payload)
         assert f"Source {sample.source}" in said(payload)
@@ -129,7 +129,7 @@ def test_the_longest_of_everything_still_fits_in_all(value: str) -> None:
         data = everywhere(value) | {"fields": fields}
         long = event(kind, data if kind in KINDS else fields)
         check(message(long))
-        check(plainest(long))
+        check(plain_message(long))
 
 
 @pytest.mark.parametrize(
@@ -253,7 +253,7 @@ HOSTILE = {
 def test_nothing_that_a_stranger_types_acts(kind: str, row: str) -> None:
     payload = message(event(kind, everywhere(HOSTILE[row])))
     check(payload)
-    check(plainest(event(kind, everywhere(HOSTILE[row]))))
+    check(plain_message(event(kind, everywhere(HOSTILE[row]))))
     assert "\n" not in payload["text"]
 
 
@@ -278,7 +278,7 @@ def test_an_event_id_and_a_source_can_be_anything_printable() -> None:
         body=b"{}",
     )
     check(message(odd))
-    check(plainest(odd))
+    check(plain_message(odd))
     assert f"Event {odd.id}" in said(message(odd))
 
 
@@ -289,7 +289,7 @@ def test_an_event_id_and_a_source_can_be_anything_printable() -> None:
 )
 def test_data_of_any_shape_makes_a_message(kind: str, data: object) -> None:
     check(message(event(kind, data)))
-    check(plainest(event(kind, data)))
+    check(plain_message(event(kind, data)))
 
 
 def test_data_nested_more_deeply_than_can_be_written_makes_a_message() -> None:
@@ -325,4 +325,4 @@ def test_any_json_in_data_makes_a_message_that_slack_takes(kind: str, data: obje
     except ValueError:
         return  # a lone surrogate or an infinity: not JSON that a receiver lets in
     check(message(odd))
-    check(plainest(odd))
+    check(plain_message(odd))

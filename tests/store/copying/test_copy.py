@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from relay.core.errors import StoreBroken, StoreLocked, StoreRefused, StoreUnavailable
-from relay.store.copied import Copied
+from relay.store.copy_result import CopyResult
 from relay.store.copying import transfer
 from relay.store.copying.tables import COLUMNS_LEFT_OUT, LEFT_OUT, STATE_LEFT_OUT, TABLES, Table
 from relay.store.copying.target import Target
@@ -76,7 +76,7 @@ def rows(path: Path, text: str) -> list[tuple[Any, ...]]:
         return db.execute(text).fetchall()
 
 
-def copy(path: Path, place: PostgresPlace) -> list[Copied]:
+def copy(path: Path, place: PostgresPlace) -> list[CopyResult]:
     return transfer.copy(SqliteSettings(path=str(path)), place.settings(), now_ms=NOW_MS)
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from relay.core.clock import SystemClock
 from relay.core.errors import StoreUnavailable
-from relay.store.postgres import lease as queries
-from relay.store.postgres.lease import Looks
+from relay.store.postgres import due_queries as queries
+from relay.store.postgres.due_queries import DueDeliveries
 from relay.store.postgres.leases import COST_FACTOR, LAG_MS, PATIENCE_S, START, Position, Walk
 from tests.conftest import NOW_MS, ManualClock
 from tests.store.conformance import OTHER, accept, event, ids, lease, settlement
@@ -33,19 +33,19 @@ class TestWalk:
 
     def test_the_next_one_begins_before_the_last_transactions_that_may_be_under_way(self) -> None:
         walk = Walk()
-        walk.looked(walk.next(0.0), took_s=1.0, now_s=1.0)
+        walk.read(walk.next(0.0), took_s=1.0, now_s=1.0)
         walk.ended(at(-10, 7), now_ms=NOW_MS)
         assert walk.next(2.0) == at(-LAG_MS)
 
     def test_one_over_an_old_backlog_begins_where_the_last_one_came_to(self) -> None:
         walk = Walk()
-        walk.looked(walk.next(0.0), took_s=1.0, now_s=1.0)
+        walk.read(walk.next(0.0), took_s=1.0, now_s=1.0)
         walk.ended(at(-60_000, 7), now_ms=NOW_MS)
         assert walk.next(2.0) == at(-60_000, 7)
 
     def test_the_whole_tier_is_walked_over_again_as_its_cost_allows(self) -> None:
         walk = Walk()
-        walk.looked(walk.next(0.0), took_s=0.1, now_s=1.0)
+        walk.read(walk.next(0.0), took_s=0.1, now_s=1.0)
         assert walk.ended(at(-10, 7), now_ms=NOW_MS) is None
         again_s = 1.0 + 0.1 * COST_FACTOR
         assert walk.next(again_s - 0.1) == at(-LAG_MS)
@@ -63,7 +63,7 @@ class TestWalk:
 
     def test_a_delivery_that_is_due_again_is_included(self) -> None:
         walk = Walk()
-        walk.looked(walk.next(0.0), took_s=1.0, now_s=1.0)
+        walk.read(walk.next(0.0), took_s=1.0, now_s=1.0)
         walk.stopped(at(-100, 7))
         walk.include(at(-300, 3))
         assert walk.next(2.0) == at(-300, 2)
@@ -82,7 +82,7 @@ async def test_a_delivery_that_is_committed_late_is_found(postgres_place: Postgr
         await accept(store, event("late", at_ms=now_ms - 60_000))
         async with asyncio.timeout(60):
             while not (found := await lease(store, now_ms=clock.now_ms())).deliveries:
-                assert found.next_due_ms is not None, "the dispatcher would not look again"
+                assert found.next_due_ms is not None, "the dispatcher would not read again"
                 await asyncio.sleep(0.01)
         assert ids(found) == ["late"]
 
@@ -144,7 +144,7 @@ async def test_one_that_is_accepted_late_waits_for_the_later_one_of_its_key(
 async def test_what_a_look_found_is_free_again_if_the_next_look_fails(
     postgres_place: PostgresPlace, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*_: object) -> Looks:
+    def fail(*_: object) -> DueDeliveries:
         raise StoreUnavailable("the database is away")
 
     async with postgres_place.open(clock) as store:
@@ -152,7 +152,7 @@ async def test_what_a_look_found_is_free_again_if_the_next_look_fails(
         (first,) = (await lease(store)).deliveries
         await store.settle(settlement(first))
         with monkeypatch.context() as patch:
-            patch.setattr(queries, "look", fail)
+            patch.setattr(queries, "due_pages", fail)
             with pytest.raises(StoreUnavailable):
                 await lease(store)
         assert ids(await lease(store)) == ["b"]

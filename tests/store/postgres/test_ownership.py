@@ -38,7 +38,7 @@ class Relay:
         self.sending: set[str] = set()
         self.woken: list[str] = []
         self.refusals = 0
-        self.heeded: list[set[str]] = []
+        self.applied: list[set[str]] = []
         self.failing = False
         self._connections = [Connection(dsn or place.server.dsn, place.schema) for _ in range(3)]
         control, poller, reader = self._connections
@@ -53,7 +53,7 @@ class Relay:
 
     async def __aenter__(self) -> Self:
         self.ownership.configure(SINKS)
-        self._running = asyncio.create_task(self.ownership.run(self, self.heed))
+        self._running = asyncio.create_task(self.ownership.run(self, self.apply_orders))
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -78,8 +78,8 @@ class Relay:
     async def end(self, sink: str, *, grace: Duration) -> None:
         self.sending.discard(sink)
 
-    async def heed(self, retried: Collection[str]) -> None:
-        self.heeded.append(set(retried))
+    async def apply_orders(self, retried: Collection[str]) -> None:
+        self.applied.append(set(retried))
         if self.failing:
             raise StoreUnavailable("the database is away")
 
@@ -249,31 +249,31 @@ async def test_an_accepted_event_wakes_the_owners(place: PostgresPlace) -> None:
         await until(lambda: set(SINKS) <= set(relay.woken), 2, "a sink was not woken")
 
 
-async def test_every_member_heeds_each_order_also_one_that_owns_nothing(
+async def test_every_member_applies_each_order_even_if_it_owns_no_sink(
     place: PostgresPlace,
 ) -> None:
     async with cluster(place, "a") as (owner,), Relay("b", place) as idle:
         idle.ownership.configure(())
         relays = [owner, idle]
-        await until(lambda: [each.heeded for each in relays] == [[set()]] * 2, 4, "no first look")
+        await until(lambda: [each.applied for each in relays] == [[set()]] * 2, 4, "no first look")
         await owner.order(lambda db: orders.count_retry(db, "crm"))
         await until(
-            lambda: [each.heeded[-1] for each in relays] == [{"crm"}] * 2, 4, "no sink to be tried"
+            lambda: [each.applied[-1] for each in relays] == [{"crm"}] * 2, 4, "no sink to be tried"
         )
         await owner.order(orders.count)
         await until(
-            lambda: [each.heeded[-1] for each in relays] == [set()] * 2, 4, "no order was heeded"
+            lambda: [each.applied[-1] for each in relays] == [set()] * 2, 4, "no order was applied"
         )
 
 
-async def test_an_order_that_could_not_be_heeded_is_heeded_again(place: PostgresPlace) -> None:
+async def test_an_order_that_could_not_be_applied_is_applied_again(place: PostgresPlace) -> None:
     async with cluster(place, "a") as (relay,):
         relay.failing = True
         await relay.order(lambda db: orders.count_retry(db, "crm"))
-        await until(lambda: relay.heeded.count({"crm"}) > 1, 4, "heeded once")
+        await until(lambda: relay.applied.count({"crm"}) > 1, 4, "applied once")
         relay.failing = False
-        before = len(relay.heeded)
-        await until(lambda: len(relay.heeded) > before, 4, "not heeded again")
+        before = len(relay.applied)
+        await until(lambda: len(relay.applied) > before, 4, "not applied again")
 
 
 async def test_a_member_is_away_once_its_heartbeats_have_stopped(place: PostgresPlace) -> None:

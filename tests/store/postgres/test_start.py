@@ -9,8 +9,8 @@ from relay.core.config_values import Secret
 from relay.core.errors import StoreError, StoreRefused, StoreTooNew, StoreUnavailable
 from relay.store import engines
 from relay.store.postgres.driver import psycopg
-from relay.store.postgres.refusals import unopened
 from relay.store.postgres.settings import PostgresSettings
+from relay.store.postgres.startup_errors import startup_error
 from tests.conftest import ManualClock
 from tests.ports import free_port
 from tests.postgres.guarded import PASSWORD, GuardedServer, disguised, guarded_server
@@ -180,5 +180,5 @@ async def test_settings_with_which_a_server_forgets_are_warned_of(
 
 
 def test_an_error_of_an_unknown_kind_shows_no_text() -> None:
-    error = unopened(psycopg.errors.UndefinedTable("marked"))
+    error = startup_error(psycopg.errors.UndefinedTable("marked"))
     assert "marked" not in str(error)

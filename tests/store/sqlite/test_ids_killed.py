@@ -33,12 +33,12 @@ _ACCEPTING = """
 import asyncio, sys
 from pathlib import Path
 from relay.core.clock import SystemClock
-from relay.store.sqlite import filter_builder, id_runs
+from relay.store.sqlite import filter_builder, id_indexing
 from tests.store.conformance import accept, event
 from tests.store.places import SqlitePlace
 
 filter_builder.STEP_PAUSE_S = 0
-id_runs.STEP_ROWS = 5
+id_indexing.STEP_ROWS = 5
 
 async def run(folder, name):
     async with SqlitePlace(Path(folder)).open(SystemClock()) as store:

@@ -8,9 +8,9 @@ from typing import TypeVar
 import pytest
 
 from relay.store.selection import Selection
-from relay.store.sqlite import filter_builder, id_periods, id_runs
+from relay.store.sqlite import filter_builder, id_indexing, id_periods
 from relay.store.sqlite.driver import sqlite3
-from relay.store.sqlite.id_runs import STEP_ROWS
+from relay.store.sqlite.id_indexing import STEP_ROWS
 from relay.store.sqlite.integrity import inspect
 from relay.store.sqlite.recent_ids import RecentIds
 from relay.store.sqlite.store import SqliteStore
@@ -123,7 +123,7 @@ async def test_an_old_id_that_comes_again_and_again_takes_no_memory(
 async def test_a_period_whose_indexing_was_cut_off_is_known_and_is_indexed_later(
     sqlite_place: SqlitePlace, clock: ManualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(id_runs, "STEP_ROWS", 2)
+    monkeypatch.setattr(id_indexing, "STEP_ROWS", 2)
     await full_period(sqlite_place, clock)
     async with opened(sqlite_place, clock) as store:
         await execute(store, _REFUSE.format(table="ids", id="e7"))
@@ -172,7 +172,7 @@ async def test_what_is_removed_or_erased_during_the_indexing_is_not_indexed(
                 )
                 return read
 
-        await id_runs.write(0, store._writer, Reader())  # type: ignore[arg-type]
+        await id_indexing.write(0, store._writer, Reader())  # type: ignore[arg-type]
     assert indexed(sqlite_place) == sorted({*NAMES, "erased-1"} - {"e3", "e4"})
     assert (await inspect(sqlite_place.path)).faults == ()
 

@@ -22,7 +22,7 @@ _ADVICE = (
 """What to do by what the text says; every other failure may pass."""
 
 
-def unopened(error: psycopg.Error) -> StoreError:
+def startup_error(error: psycopg.Error) -> StoreError:
     """Return what an error of a start means."""
     if error.sqlstate is not None:
         return classify(error) or StoreBroken(

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Copied:
+class CopyResult:
     """One table after the copy."""
 
     table: str

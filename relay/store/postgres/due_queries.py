@@ -1,4 +1,4 @@
-"""Queries for due deliveries: how one look finds them, and what it says of the next."""
+"""Queries for due deliveries: one page of a tier at a time, and when to read the next."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ LEASE_BYTES_MAX = 4 << 20
 """Total size of bodies, in bytes, at which a lease ends."""
 
 _WINDOWS = (64, 256, 1024, 4096)
-"""Deliveries that one look passes over at most; few numbers, because each is a plan of its own."""
+"""Deliveries that one page passes over at most; few numbers, because each is a plan of its own."""
 
 _COLUMNS = "event, due_at, attempts, first_attempt_at, replay, turn, tries, tried_at"
 # In one array, because each type that a number of its own happened to need would be another plan.
@@ -30,7 +30,7 @@ _SEEN = """
     ORDER BY due_at, event LIMIT {window}
 )
 """
-# The first of each turn that has one left: its predecessor ended since the last look.
+# The first of each turn that has one left: its predecessor ended since the last read.
 _FIRSTS = f"""
 SELECT 'first' AS tier, {_PLACE.format(1)} AS wanted, x.*
 FROM unnest(%(turns)b::bigint[]) AS ended (turn), LATERAL (
@@ -49,7 +49,7 @@ _NEXT_DUE = """
 # One statement, so that all of it is seen as of one moment. It has no join that a wrong guess at
 # the number of rows could repeat, and reads no body that is left out. It returns no row if another
 # relay may own the sink, and one without an event if nothing was seen.
-_LOOK = f"""
+_DUE = f"""
 WITH owned AS MATERIALIZED ({READ_GUARD}),
 seen AS MATERIALIZED ({{seen}}),
 judged AS (
@@ -88,7 +88,7 @@ SELECT {_COLUMNS}, taken, source, id, kind, created_at, received_at,
 FROM owned LEFT JOIN chosen ON true ORDER BY tier, due_at, event
 """
 _TURN, _TAKEN, _EVENT, _BODY, _DIGEST, _TIER, _NEXT = 5, 8, slice(9, 17), 14, 17, 18, 19
-"""Columns of `_LOOK`."""
+"""Columns of `_DUE`."""
 
 
 class Due(NamedTuple):
@@ -100,34 +100,34 @@ class Due(NamedTuple):
     is_damaged: bool
 
 
-class Wanted(NamedTuple):
+class PageRequest(NamedTuple):
     """What is wanted of one tier."""
 
     behind: Position
     limit: int
 
 
-class Look(NamedTuple):
+class DuePage(NamedTuple):
     """Some due deliveries of one tier."""
 
-    found: list[Due]
+    due: list[Due]
     last: Position
-    """The last delivery that was looked at."""
+    """The last delivery that was read."""
     more: bool
     """Whether some behind `last` may be due."""
 
 
-class Looks(NamedTuple):
+class DueDeliveries(NamedTuple):
     """Due deliveries of several tiers."""
 
-    by_tier: Mapping[Tier, Look]
+    by_tier: Mapping[Tier, DuePage]
     next_ms: int | None
     """The earliest due time of any of them after now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
-    """A look for due deliveries of one sink that are not leased.
+class DueQuery:
+    """A query for due deliveries of one sink that are not leased.
 
     Of those with the same turn only the first is due, and none of `busy` turns.
     """
@@ -151,34 +151,34 @@ class Question:
         }
 
 
-def look(db: Database, asked: Question, wanted: Mapping[Tier, Wanted]) -> Looks:
+def due_pages(db: Database, query: DueQuery, wanted: Mapping[Tier, PageRequest]) -> DueDeliveries:
     """Return the longest due deliveries of each tier behind a position; raises NotOwned."""
-    most = max(each.limit for each in wanted.values()) + len(asked.leased)
+    most = max(each.limit for each in wanted.values()) + len(query.leased)
     window = next((size for size in _WINDOWS if size >= most), _WINDOWS[-1])
     places = [number for (behind, limit) in wanted.values() for number in (*behind, limit)]
-    rows = _rows(db, _look(tuple(wanted), window), {"places": places, **asked.values()})
-    looks = {
-        tier: _look_of(asked.sink, [row for row in rows if row[_TIER] == tier], behind, window)
+    rows = _rows(db, _due_sql(tuple(wanted), window), {"places": places, **query.values()})
+    pages = {
+        tier: _page_of(query.sink, [row for row in rows if row[_TIER] == tier], behind, window)
         for tier, (behind, _) in wanted.items()
     }
-    return Looks(looks, rows[0][_NEXT])
+    return DueDeliveries(pages, rows[0][_NEXT])
 
 
 def firsts(
-    db: Database, asked: Question, turns: Sequence[int], *, limit: int
+    db: Database, query: DueQuery, turns: Sequence[int], *, limit: int
 ) -> tuple[list[Due], frozenset[int]]:
     """Return the first due delivery of each turn, and the turns of those beyond the limit.
 
     Raises NotOwned.
     """
-    values = {"turns": turns, "places": [limit], **asked.values()}
-    rows = _rows(db, _LOOK.format(seen=_FIRSTS, next_due="NULL"), values)
-    found = [_due(asked.sink, row) for row in rows if row[_TAKEN]]
-    return found, frozenset(row[_TURN] for row in rows if row[_TAKEN] is False)
+    values = {"turns": turns, "places": [limit], **query.values()}
+    rows = _rows(db, _DUE.format(seen=_FIRSTS, next_due="NULL"), values)
+    due = [_due(query.sink, row) for row in rows if row[_TAKEN]]
+    return due, frozenset(row[_TURN] for row in rows if row[_TAKEN] is False)
 
 
 @cache
-def _look(tiers: Sequence[Tier], window: int) -> str:
+def _due_sql(tiers: Sequence[Tier], window: int) -> str:
     seen = [
         _SEEN.format(
             tier=tier,
@@ -192,19 +192,19 @@ def _look(tiers: Sequence[Tier], window: int) -> str:
         for first, tier in zip(range(1, 3 * len(tiers), 3), tiers, strict=True)
     ]
     next_due = ", ".join(_NEXT_DUE.format(belongs=OF_TIER[tier]) for tier in tiers)
-    return _LOOK.format(seen=" UNION ALL ".join(seen), next_due=f"least({next_due})")
+    return _DUE.format(seen=" UNION ALL ".join(seen), next_due=f"least({next_due})")
 
 
-def _look_of(sink: str, rows: Sequence[Row], behind: Position, window: int) -> Look:
-    found: list[Due] = []
+def _page_of(sink: str, rows: Sequence[Row], behind: Position, window: int) -> DuePage:
+    due: list[Due] = []
     last = behind
     for row in rows:
         if row[_TAKEN] is False:
-            return Look(found, last, more=True)
+            return DuePage(due, last, more=True)
         last = Position(row[1], row[0])
         if row[_TAKEN]:
-            found.append(_due(sink, row))
-    return Look(found, last, more=len(rows) == window)
+            due.append(_due(sink, row))
+    return DuePage(due, last, more=len(rows) == window)
 
 
 def _rows(db: Database, sql: str, values: Mapping[str, object]) -> list[Row]:

@@ -10,17 +10,17 @@ from relay.store.sqlite import disk
 _SUFFIXES = ("", "-wal", "-shm", ".lock")
 
 
-def obstacle(path: Path) -> str | None:
+def check(path: Path) -> str | None:
     """Return the reason why this process could not open or create a store here, if any."""
     real = disk.real(path)
     for suffix in _SUFFIXES:
         file = real.with_name(real.name + suffix)
         if _mode(file) is not None and not _allows(file, os.R_OK | os.W_OK):
             return f"{_user()} may not read and write {file}, {_ownership(file)}"
-    return _obstacle_of_folder(real.parent) or next(disk.exposures(path), None)
+    return _check_folder(real.parent) or next(disk.exposures(path), None)
 
 
-def _obstacle_of_folder(folder: Path) -> str | None:
+def _check_folder(folder: Path) -> str | None:
     existing = folder
     while (mode := _mode(existing)) is None:
         existing = existing.parent
@@ -34,7 +34,7 @@ def _obstacle_of_folder(folder: Path) -> str | None:
 
 
 def _mode(path: Path) -> int | None:
-    """None also below a folder without access, which is then the obstacle."""
+    """None also below a folder without access, which is then the cause."""
     try:
         return path.stat().st_mode
     except OSError:
