@@ -15,7 +15,7 @@ from typing import NamedTuple
 import uvloop
 
 from benchmarks import acknowledge, load, rig
-from relay.telemetry.metrics import ACK_BOUNDS
+from relay.telemetry.metrics.labels import ACK_BOUNDS
 
 _WARM_S = 1.0
 _HISTOGRAM = "relay_ack_seconds"

@@ -63,7 +63,7 @@ def admin_app(admin: AdminServices) -> ASGIApp:
     )
     app.router.redirect_slashes = False
     whole = _beside(app, page_app(admin, _access_control(admin)), open_paths)
-    return _versioned(whole, admin.metrics.build.relay)
+    return _versioned(whole, admin.metrics.process.build.relay)
 
 
 def _beside(api: ASGIApp, page: ASGIApp, open_paths: Collection[str]) -> ASGIApp:

@@ -13,7 +13,7 @@ from relay.store.absences import Absence
 from relay.store.overview import DeadLetters, Overview
 from relay.store.ownership import Cluster
 from relay.store.quarantine import Rotation
-from relay.telemetry.metrics import Disk
+from relay.telemetry.metrics.store import Disk
 from relay.telemetry.traffic import SourceTraffic
 
 READ_TIMEOUT_S = 2.0
@@ -137,7 +137,7 @@ async def gather(admin: AdminServices) -> Facts:
     unready, stored = await asyncio.gather(admin.readiness.problems(), _read(admin))
     now_ms = admin.clock.now_ms()
     return Facts(
-        version=admin.metrics.build.relay,
+        version=admin.metrics.process.build.relay,
         now_ms=now_ms,
         started_ms=admin.started_ms,
         draining=admin.readiness.draining(),
@@ -224,7 +224,7 @@ def _store(admin: AdminServices, stored: _Stored, unready: Sequence[str]) -> Sto
     return StoreFacts(
         location=admin.store.location,
         folder=admin.store.folder,
-        disk=admin.metrics.disk(),
+        disk=admin.metrics.store.disk(),
         unready=unready,
         unread=stored.error,
         alive_ms=stored.overview.alive_ms,

@@ -71,9 +71,9 @@ class Maintenance:
             return True
         for sink, backlog in backlogs.items():
             self._metrics.backlog(sink, backlog.pending, backlog.dead, backlog.oldest_ms)
-        self._metrics.store_size(size_bytes)
+        self._metrics.store.set_size(size_bytes)
         if (space := self._store.space()) is not None:
-            self._metrics.store_space(space.free_bytes, floor=space.min_free_bytes)
+            self._metrics.store.set_space(space.free_bytes, floor=space.min_free_bytes)
         before, self._backlogs = self._backlogs, backlogs
         return before != backlogs
 
@@ -84,7 +84,7 @@ class Maintenance:
                 cluster = await self._store.ownership.cluster()
                 if cluster is None:
                     return
-                self._metrics.cluster(
+                self._metrics.cluster.set(
                     live=len(cluster.live),
                     away=len(cluster.away),
                     configs=len(cluster.configs),
@@ -123,7 +123,7 @@ class Maintenance:
                 "relay.stalled", seconds=seconds, lost_s=lost_s, advice=_ADVICE_STALLED
             )
         loss_ms = await self._store.absences.unacknowledged_loss_ms()
-        self._metrics.unacknowledged_loss(loss_ms / 1000)
+        self._metrics.outages.unacknowledged_loss(loss_ms / 1000)
 
     async def _retention(self) -> None:
         while True:

@@ -135,7 +135,7 @@ class Reloader:
         for mended in (reason, _CHANGED):
             self._refused.pop(mended, None)
         self.last = Reading(at_ms=self._clock.now_ms(), reason=reason, taken=True, faults=())
-        self._metrics.reloaded(successful=not self._refused)
+        self._metrics.process.reloaded(successful=not self._refused)
         for warning in new.warnings:
             if warning not in warned:
                 self._log.warning("config.warning", key=warning.path, reason=warning.message)
@@ -148,7 +148,7 @@ class Reloader:
         self.last = self._refused[reason] = Reading(
             at_ms=self._clock.now_ms(), reason=reason, taken=False, faults=faults
         )
-        self._metrics.reloaded(successful=False)
+        self._metrics.process.reloaded(successful=False)
         line: dict[str, Any] = {"reason": reason, "file": str(self.config.file)}
         cause: dict[str, Any] = {"message": next(iter(faults), None)}
         if isinstance(error, ConfigError):

@@ -228,11 +228,11 @@ class Service:
             sinks=[sink.name for sink in config.sinks],
             revision=host.environ.get("RELAY_REVISION", ""),
         )
-        metrics.started(clock.now_ms())
+        metrics.process.started(clock.now_ms())
         store = await engines.open_store(
-            config.store, clock=clock, committed=metrics.committed, counted=metrics.counted
+            config.store, clock=clock, committed=metrics.store.committed, counted=metrics.counted
         )
-        metrics.opened(*store.version)
+        metrics.process.opened(*store.version)
         for source in config.sources:
             _show_totals(store, metrics, source.name)
         try:
@@ -339,7 +339,7 @@ class Service:
         """Tell the relays that share the store who this one is."""
         me = Introduction(
             name=socket.gethostname(),
-            version=self._metrics.build.relay,
+            version=self._metrics.process.build.relay,
             address=self.admin.url,
             config=digest(config),
         )

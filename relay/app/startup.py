@@ -44,7 +44,7 @@ class StartupReport:
             recent.restore(await self._store.statistics.minutes(since_ms, recent.started_ms))
 
     def _report_downtime(self, downtime: Downtime) -> None:
-        self._metrics.was_down(downtime.seconds, downtime.lost_s)
+        self._metrics.outages.was_down(downtime.seconds, downtime.lost_s)
         if downtime.lacks is None:
             self._log.info("relay.was_down", seconds=round(downtime.seconds))
         else:

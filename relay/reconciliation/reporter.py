@@ -24,7 +24,7 @@ class ReconciliationReporter:
 
     def reconstructed(self, event: Event, verdicts: Sequence[Verdict]) -> None:
         """A reconstructed event is on disk."""
-        self._metrics.reconstructed(event.source, event.known_kind)
+        self._metrics.outages.reconstructed(event.source, event.known_kind)
         self._activity.publish(
             "reconstructed",
             at_ms=event.received_ms,
@@ -63,7 +63,7 @@ class ReconciliationReporter:
     def unreconciled(self, source: str, absences: Sequence[Absence]) -> None:
         """Show the absences of a source that no run has covered."""
         lost_s = sum(each.lacks.seconds for each in absences if each.lacks is not None)
-        self._metrics.unreconciled_loss(source, lost_s)
+        self._metrics.outages.unreconciled_loss(source, lost_s)
 
     def bug(self, error: Exception) -> None:
         """A run failed because of a bug."""

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from relay.core.clock import Clock
 from relay.core.minutes import Minute, minute_of, starts
 from relay.core.sink_status import ThroughputWindow
-from relay.telemetry.metrics import ACK_BOUNDS, Counts, Metrics
+from relay.telemetry.metrics import Counts, Metrics
+from relay.telemetry.metrics.labels import ACK_BOUNDS
 
 SAMPLE_EVERY_S = 1.0
 """An event may be counted this much later than it was received, so in the next minute."""

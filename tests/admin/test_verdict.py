@@ -15,7 +15,7 @@ from relay.core.sink_status import SinkStatus, State
 from relay.store.absences import Absence
 from relay.store.ownership import Cluster, FreeSink, Member
 from relay.store.quarantine import Rotation
-from relay.telemetry.metrics import Disk
+from relay.telemetry.metrics.store import Disk
 from relay.telemetry.traffic import Refusals, SourceTraffic
 from tests.conftest import NOW_MS
 from tests.deploy.test_runbook import parse

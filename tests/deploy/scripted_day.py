@@ -131,7 +131,7 @@ class ScriptedDay:
         metrics = Metrics(SOURCES, sinks, revision=revision)
         metrics.show_secrets("main", ["2026", "2025"])
         metrics.show_secrets("academy", ["1"])
-        metrics.started(self._started_s * 1000)
+        metrics.process.started(self._started_s * 1000)
         for total in self._totals.values():
             metrics.counted(total)
         return metrics
@@ -139,7 +139,7 @@ class ScriptedDay:
     def _restart(self, minute_s: int, *, away_s: int) -> None:
         self._started_s = minute_s + 1
         self._metrics = self._begin(minute_s)
-        self._metrics.was_down(away_s, 0)
+        self._metrics.outages.was_down(away_s, 0)
 
     def _sender(self, minute_s: int) -> None:
         """Schedule the views that begin within the minute, and their later events."""
@@ -174,7 +174,7 @@ class ScriptedDay:
             self._refuse(UNKNOWN, "path", 404)
         if self._incidents.is_active("strangers", minute_s):
             self._metrics.connection_limited("public", "address")
-            self._metrics.reconstructed("main", "video.watched")
+            self._metrics.outages.reconstructed("main", "video.watched")
             self._metrics.damaged("crm", 1)
             self._metrics.enriched("late")
             for reason in ("mismatch", "missing", "mismatch", "malformed"):
@@ -188,7 +188,9 @@ class ScriptedDay:
         self._metrics.quarantined("main", 3 if rotating else 0)
         if rotating:
             self._metrics.mismatch_retried("main")
-        self._metrics.reloaded(successful=not self._incidents.is_active("config refused", minute_s))
+        self._metrics.process.reloaded(
+            successful=not self._incidents.is_active("config refused", minute_s)
+        )
 
     def _take(self, arrival: Arrival, now_s: int) -> None:
         minute_s = now_s - SCRAPE_S
@@ -235,7 +237,7 @@ class ScriptedDay:
         took_s = self._random.lognormvariate(-5.6, 0.5)
         if self._incidents.is_active("slow disk", int(at_s)):
             took_s += self._random.uniform(0.2, 1.4)
-        self._metrics.committed(took_s)
+        self._metrics.store.committed(took_s)
         return took_s
 
     def _disk(self, minute_s: int) -> None:
@@ -244,9 +246,9 @@ class ScriptedDay:
         if minute_s % 3600 == 0:
             # Retention runs once an hour.
             self._bytes -= min(self._bytes // 120, 3 << 20)
-        self._metrics.store_size(self._bytes)
-        self._metrics.store_space(21 * GIB - self._bytes, floor=GIB >> 2)
-        self._metrics.cluster(live=1, away=0, configs=1, free_sinks=0)
+        self._metrics.store.set_size(self._bytes)
+        self._metrics.store.set_space(21 * GIB - self._bytes, floor=GIB >> 2)
+        self._metrics.cluster.set(live=1, away=0, configs=1, free_sinks=0)
 
     def _deliver(self, queue: Queue, now_s: int) -> None:
         minute_s, removed = now_s - SCRAPE_S, f"{queue.name} removed"

@@ -10,7 +10,9 @@ from prometheus_client import REGISTRY
 from prometheus_client.parser import text_string_to_metric_families
 
 from relay.core.totals import Total
-from relay.telemetry.metrics import CODES, REASONS, SKEW, UNKNOWN, Disk, Metrics
+from relay.telemetry.metrics import UNKNOWN, Metrics
+from relay.telemetry.metrics.labels import CODES, REASONS, SKEW
+from relay.telemetry.metrics.store import Disk
 
 CONTRACT = {
     "relay_build_info": {"version", "revision", "python", "sqlite", "postgres"},
@@ -95,8 +97,8 @@ def types(metrics: Metrics) -> dict[str, str]:
 
 
 def test_every_metric_of_the_contract_exists_with_its_labels(metrics: Metrics) -> None:
-    metrics.store_space(1 << 30, floor=256 << 20)
-    metrics.cluster(live=2, away=1, configs=2, free_sinks=1)
+    metrics.store.set_space(1 << 30, floor=256 << 20)
+    metrics.cluster.set(live=2, away=1, configs=2, free_sinks=1)
     labels_by_name: dict[str, set[str]] = {}
     for line in text(metrics).splitlines():
         if line.startswith("relay_"):
@@ -146,16 +148,16 @@ def test_known_label_values_are_0_from_the_start(
 
 
 def test_the_build_names_its_versions(metrics: Metrics) -> None:
-    metrics.opened("sqlite", "3.51.0")
+    metrics.process.opened("sqlite", "3.51.0")
     (line,) = re.findall(r"^relay_build_info\{(.*)\} 1.0$", text(metrics), re.MULTILINE)
     assert 'postgres="",' in line
     assert 'revision="abc123",sqlite="3.51.0",version="' in line
 
 
 def test_a_store_without_a_disk_of_its_own_has_no_series_of_free_space(metrics: Metrics) -> None:
-    metrics.store_size(4096)
+    metrics.store.set_size(4096)
     assert "relay_store_free_bytes " not in re.sub("(?m)^#.*", "", text(metrics))
-    assert metrics.disk() == Disk(store_bytes=4096, free_bytes=None, min_free_bytes=None)
+    assert metrics.store.disk() == Disk(store_bytes=4096, free_bytes=None, min_free_bytes=None)
 
 
 def test_a_store_of_one_relay_has_no_series_of_members(metrics: Metrics) -> None:
@@ -164,12 +166,12 @@ def test_a_store_of_one_relay_has_no_series_of_members(metrics: Metrics) -> None
 
 
 def test_the_relays_that_share_a_store_are_counted(metrics: Metrics) -> None:
-    metrics.cluster(live=2, away=1, configs=2, free_sinks=3)
+    metrics.cluster.set(live=2, away=1, configs=2, free_sinks=3)
     assert value(metrics, "relay_members", state="live") == 2
     assert value(metrics, "relay_members", state="away") == 1
     assert value(metrics, "relay_members_configs_differ") == 1
     assert value(metrics, "relay_sinks_without_owner") == 3
-    metrics.cluster(live=2, away=0, configs=1, free_sinks=0)
+    metrics.cluster.set(live=2, away=0, configs=1, free_sinks=0)
     assert value(metrics, "relay_members_configs_differ") == 0
 
 
@@ -192,9 +194,9 @@ def test_an_accepted_lead_is_counted_by_source_and_kind(metrics: Metrics) -> Non
 def test_a_milestone_a_refusal_and_a_commit_are_counted(metrics: Metrics) -> None:
     metrics.counted(Total("main", "video.watched", "completed", 1, 1_700_000_000_500))
     metrics.rejected("main", "stale")
-    metrics.committed(0.002)
-    metrics.store_size(4096)
-    metrics.store_space(1 << 30, floor=256 << 20)
+    metrics.store.committed(0.002)
+    metrics.store.set_size(4096)
+    metrics.store.set_space(1 << 30, floor=256 << 20)
     assert value(metrics, "relay_video_watched_total", source="main", milestone="completed") == 1
     assert value(metrics, "relay_rejected_total", source="main", reason="stale") == 1
     assert value(metrics, "relay_store_commit_seconds_sum") == 0.002
@@ -233,7 +235,7 @@ def test_a_sink_is_in_one_state_only(metrics: Metrics) -> None:
 
 def test_a_refused_reload_sets_the_gauge_to_0(metrics: Metrics) -> None:
     assert value(metrics, "relay_config_last_reload_successful") == 1
-    metrics.reloaded(successful=False)
+    metrics.process.reloaded(successful=False)
     assert value(metrics, "relay_config_last_reload_successful") == 0
 
 

@@ -17,7 +17,8 @@ from relay.core.errors import StoreUnavailable
 from relay.core.event import Event
 from relay.core.request_budget import BURST, ProcessBudgets
 from relay.core.watch_history import WatchHistory
-from relay.telemetry.metrics import ENRICHED, Metrics
+from relay.telemetry.metrics import Metrics
+from relay.telemetry.metrics.labels import ENRICHED
 from relay.video_service.api.budget import Budget
 from relay.video_service.api.client import Api
 from relay.video_service.api.exchange import Exchange

@@ -39,7 +39,7 @@ async def acknowledge_absence(admin: AdminServices, path: AbsenceId) -> Absence:
     absence = await absences.acknowledge(path.id, now_ms=admin.clock.now_ms())
     if absence is None:
         raise HTTPException(404, f"There is no absence {path.id}.")
-    admin.metrics.unacknowledged_loss(await absences.unacknowledged_loss_ms() / 1000)
+    admin.metrics.outages.unacknowledged_loss(await absences.unacknowledged_loss_ms() / 1000)
     return absence
 
 

@@ -3,69 +3,37 @@
 Values are kept in memory, so a scrape touches neither store nor sinks.
 """
 
-import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, get_args
+from typing import get_args
 
-from relay import __version__
 from relay.core.delivery import Result
-from relay.core.errors import BodyFault, RejectReason
-from relay.core.event import KINDS, LEAD_CAPTURED, MILESTONES, WEBHOOK_TEST, Outcome
+from relay.core.event import LEAD_CAPTURED, MILESTONES, Outcome
 from relay.core.totals import Total
+from relay.telemetry.metrics.cluster import ClusterMetrics
+from relay.telemetry.metrics.labels import (
+    ALL_KINDS,
+    ATTEMPT,
+    CODES,
+    DROPPED,
+    ENRICHED,
+    FAST,
+    LAG,
+    LIMITS,
+    LISTENERS,
+    NOT_HTTP,
+    REASONS,
+    SETTLED,
+    SKEW,
+    STATES,
+)
+from relay.telemetry.metrics.outages import OutageMetrics
+from relay.telemetry.metrics.process import ProcessMetrics
 from relay.telemetry.metrics.registry import OPEN, Registry
+from relay.telemetry.metrics.store import StoreMetrics
 
 UNKNOWN = "unknown"
 """The source label of requests that match no source's path."""
-
-CODES = (200, 202, 401, 404, 405, 408, 413, 503)
-NOT_HTTP = (400, 505)
-"""Response codes for requests that are not HTTP/1, so their source is unknown."""
-REASONS = (
-    *get_args(RejectReason),
-    *get_args(BodyFault),
-    *("unavailable", "method", "path"),
-)
-LISTENERS = ("public", "admin")
-LIMITS = ("total", "address", "busy", "files")
-SETTLED = ("delivered", "dead")
-DROPPED = ("count", "bytes", "rate", "store")
-ENRICHED = ("answered", "cached", "erased", "late", "failed", "paused", "busy")
-MEMBER_STATES = ("live", "away")
-STATES = ("active", "throttled", "parked", "paused")
-ALL_KINDS = (*KINDS, "other")
-RECONSTRUCTED_KINDS = tuple(kind for kind in KINDS if kind != WEBHOOK_TEST)
-
-FAST = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
-"""Buckets in seconds, dense around the goal of an acknowledgement, up to the sender's timeout."""
-ACK_BOUNDS = FAST
-ATTEMPT = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
-LAG = (0.01, 0.05, 0.1, 0.5, 1, 5, 15, 60, 300, 900, 3600, 14400, 43200, 86400)
-_OFF = (1, 5, 10, 30, 60, 120, 300, 600)
-SKEW = (*(-bound for bound in reversed(_OFF)), 0, *_OFF)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Disk:
-    """Size of the store and of its disk's free space, which is None without a disk of its own."""
-
-    store_bytes: int
-    free_bytes: int | None
-    min_free_bytes: int | None
-    """With less free space, new events are answered with 503."""
-
-
-class Build(NamedTuple):
-    """Versions of what runs."""
-
-    relay: str
-    revision: str
-    """Of the image; empty if unknown."""
-    python: str
-    sqlite: str = ""
-    """Of the library, if that is the store's engine; else empty."""
-    postgres: str = ""
-    """Of the server, if that is the store's engine; else empty."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,13 +64,13 @@ class Metrics:
         revision: str = "",
     ) -> None:
         self._registry = Registry()
-        self._define_for_process()
-        self._define_for_cluster()
+        self.process = ProcessMetrics(self._registry, revision=revision)
+        self.store = StoreMetrics(self._registry)
+        self.cluster = ClusterMetrics(self._registry)
+        self.outages = OutageMetrics(self._registry)
+        self._define()
         self._define_for_sources()
         self._define_for_sinks()
-        self.build = Build(__version__, revision, platform.python_version())
-        self._build_info[self.build] = 1
-        self.reloaded(successful=True)
         self._requests.create(source=UNKNOWN)
         for code in NOT_HTTP:
             self._requests.create(source=UNKNOWN, code=code)
@@ -112,72 +80,17 @@ class Metrics:
         for sink in sinks:
             self.add_sink(sink)
 
-    def _define_for_process(self) -> None:
-        self._build_info = self._registry.gauge(
-            "relay_build_info",
-            "Always 1; the labels hold the versions.",
-            dict.fromkeys(("version", "revision", "python", "sqlite", "postgres"), OPEN),
-        )
-        self._started = self._registry.gauge(
-            "relay_start_time_seconds",
-            "Start of this relay; unlike the process's own metric, present without /proc.",
-        )
-        self._reload_good = self._registry.gauge(
-            "relay_config_last_reload_successful",
-            "1 if the config that was read last is in use, 0 if it was refused.",
-        )
-        self._commits = self._registry.histogram(
-            "relay_store_commit_seconds", "Duration of a commit, fsync included.", FAST
-        )
-        self._bytes = self._registry.gauge("relay_store_bytes", "Size of the store.")
-        self._free = self._registry.gauge(
-            "relay_store_free_bytes", "Free space on the disk that holds the store."
-        )
-        self._floor = self._registry.gauge(
-            "relay_store_min_free_bytes",
-            "With less free space than this, new events are answered with 503.",
-        )
-        # Only a store on a disk of this machine has them, and a 0 would raise alarms.
-        self._free.clear()
-        self._floor.clear()
+    def _define(self) -> None:
         self._limited = self._registry.counter(
             "relay_connections_limited_total",
             "Connections closed, refused or delayed because of a limit.",
             {"listener": LISTENERS, "reason": LIMITS},
         )
-        self._down = self._registry.gauge(
-            "relay_downtime_seconds", "Time without a running relay before this start."
-        )
-        self._lost = self._registry.gauge(
-            "relay_downtime_lost_seconds",
-            "Part of the downtime that the sender's retries did not cover: its events are lost.",
-        )
-
         self._enriched = self._registry.counter(
             "relay_enrichments_total",
             "Leads for sinks with enrich, by what came of asking what the person has watched.",
             {"result": ENRICHED},
         )
-        self._open_loss = self._registry.gauge(
-            "relay_unacknowledged_loss_seconds",
-            "Time from which events are lost, in absences that no operator has acknowledged.",
-        )
-
-    def _define_for_cluster(self) -> None:
-        self._members = self._registry.gauge(
-            "relay_members",
-            "Relays that share the store; away: its heartbeats have stopped.",
-            {"state": MEMBER_STATES},
-        )
-        self._configs_differ = self._registry.gauge(
-            "relay_members_configs_differ",
-            "1 if live relays that share the store have different configs.",
-        )
-        self._free_sinks = self._registry.gauge(
-            "relay_sinks_without_owner",
-            "Sinks that no relay of those that share the store has taken over in time.",
-        )
-        self.no_cluster()
 
     def _define_for_sources(self) -> None:
         self._requests = self._registry.counter(
@@ -233,16 +146,6 @@ class Metrics:
             {"source": OPEN, "event": ALL_KINDS},
         )
 
-        self._reconstructed = self._registry.counter(
-            "relay_reconstructed_events_total",
-            "Events made from the sender's API after an outage, since this start.",
-            {"source": OPEN, "event": RECONSTRUCTED_KINDS},
-        )
-        self._unreconciled = self._registry.gauge(
-            "relay_unreconciled_loss_seconds",
-            "Time from which events are lost, in absences that no reconciliation has covered.",
-            {"source": OPEN},
-        )
         self._quarantined = self._registry.gauge(
             "relay_quarantined_requests",
             "Requests that match no secret and are kept until the new secret is configured.",
@@ -348,13 +251,6 @@ class Metrics:
     def not_kept(self, source: str, reason: str) -> None:
         self._not_kept[source, reason] += 1
 
-    def reconstructed(self, source: str, kind: str) -> None:
-        """Count a reconstructed event, once it is on disk."""
-        self._reconstructed[source, kind] += 1
-
-    def unreconciled_loss(self, source: str, seconds: float) -> None:
-        self._unreconciled[source] = seconds
-
     def skew(self, source: str, seconds: float) -> None:
         self._skews[source].observe(seconds)
 
@@ -399,49 +295,6 @@ class Metrics:
         """Stop exposing the state of a sink that another relay dispatches now."""
         self._states.drop(sink)
 
-    def cluster(self, *, live: int, away: int, configs: int, free_sinks: int) -> None:
-        """Set the figures of the relays that share the store: `configs` are different ones."""
-        self._members["live"] = live
-        self._members["away"] = away
-        self._configs_differ[()] = configs > 1
-        self._free_sinks[()] = free_sinks
-
-    def no_cluster(self) -> None:
-        """Stop exposing these figures, which a store of one relay does not have."""
-        for gauge in (self._members, self._configs_differ, self._free_sinks):
-            gauge.clear()
-
-    def committed(self, seconds: float) -> None:
-        self._commits[()].observe(seconds)
-
-    def opened(self, engine: str, version: str) -> None:
-        """Show the version of the store's engine."""
-        self._build_info.clear()
-        self.build = self.build._replace(**{engine: version})
-        self._build_info[self.build] = 1
-
-    def store_size(self, size: int) -> None:
-        self._bytes[()] = size
-
-    def store_space(self, free: int, *, floor: int) -> None:
-        """Set the free space and `min_free`, so that alert rules need not repeat the config."""
-        self._free[()] = free
-        self._floor[()] = floor
-
-    def was_down(self, seconds: float, lost_s: float) -> None:
-        """Set the downtime before this start."""
-        self._down[()] = seconds
-        self._lost[()] = lost_s
-
-    def started(self, at_ms: int) -> None:
-        self._started[()] = at_ms / 1000
-
-    def unacknowledged_loss(self, seconds: float) -> None:
-        self._open_loss[()] = seconds
-
-    def reloaded(self, *, successful: bool) -> None:
-        self._reload_good[()] = successful
-
     def last_events_ms(self, source: str) -> dict[str, int]:
         """Return the receipt of the last event of each kind, in milliseconds since the epoch."""
         return {
@@ -460,18 +313,6 @@ class Metrics:
             acks={source: child.counts() for source, child in self._acks.items()},
         )
 
-    def disk(self) -> Disk:
-        """Return the sizes as of the last measurement, which runs every second."""
-        return Disk(
-            store_bytes=int(self._bytes[()]),
-            free_bytes=_whole(self._free.get(())),
-            min_free_bytes=_whole(self._floor.get(())),
-        )
-
     def exposition(self, accept: str) -> tuple[bytes, str]:
         """Render the text and its content type; takes milliseconds, so call it in a thread."""
         return self._registry.exposition(accept)
-
-
-def _whole(value: float | None) -> int | None:
-    return None if value is None else int(value)

@@ -61,7 +61,7 @@ async def read_config(visit: Visit, _: Nothing) -> Context:
     return {
         "status": status,
         "config": config,
-        "build": visit.admin.metrics.build,
+        "build": visit.admin.metrics.process.build,
         "last": visit.admin.reloads.last,
         "refused": visit.admin.reloads.refused,
         "sources": list(_sources(visit, config, status)),

@@ -1,0 +1,59 @@
+"""Metrics of the store: its commits, its size, and the space that is left for it."""
+
+from dataclasses import dataclass
+
+from relay.telemetry.metrics.labels import FAST
+from relay.telemetry.metrics.registry import Registry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Disk:
+    """Size of the store and of its disk's free space, which is None without a disk of its own."""
+
+    store_bytes: int
+    free_bytes: int | None
+    min_free_bytes: int | None
+    """With less free space, new events are answered with 503."""
+
+
+class StoreMetrics:
+    """Updates the metrics of the store."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._commits = registry.histogram(
+            "relay_store_commit_seconds", "Duration of a commit, fsync included.", FAST
+        )
+        self._bytes = registry.gauge("relay_store_bytes", "Size of the store.")
+        self._free = registry.gauge(
+            "relay_store_free_bytes", "Free space on the disk that holds the store."
+        )
+        self._floor = registry.gauge(
+            "relay_store_min_free_bytes",
+            "With less free space than this, new events are answered with 503.",
+        )
+        # Only a store on a disk of this machine has them, and a 0 would raise alarms.
+        self._free.clear()
+        self._floor.clear()
+
+    def committed(self, seconds: float) -> None:
+        self._commits[()].observe(seconds)
+
+    def set_size(self, size: int) -> None:
+        self._bytes[()] = size
+
+    def set_space(self, free: int, *, floor: int) -> None:
+        """Set the free space and `min_free`, so that alert rules need not repeat the config."""
+        self._free[()] = free
+        self._floor[()] = floor
+
+    def disk(self) -> Disk:
+        """Return the sizes as of the last measurement, which runs every second."""
+        return Disk(
+            store_bytes=int(self._bytes[()]),
+            free_bytes=_whole(self._free.get(())),
+            min_free_bytes=_whole(self._floor.get(())),
+        )
+
+
+def _whole(value: float | None) -> int | None:
+    return None if value is None else int(value)
