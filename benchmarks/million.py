@@ -19,8 +19,9 @@ from relay.core.clock import SystemClock
 from relay.core.routing import Route
 from relay.store.selection import Selection
 from relay.store.sqlite.driver import sqlite3
+from relay.store.sqlite.opening import open_store
 from relay.store.sqlite.settings import SqliteSettings
-from relay.store.sqlite.store import SqliteStore, open_store
+from relay.store.sqlite.store import SqliteStore
 
 T = TypeVar("T")
 

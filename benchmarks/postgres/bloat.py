@@ -14,8 +14,9 @@ from benchmarks.postgres.server import Server
 from relay.core.clock import SystemClock
 from relay.core.delivery import Attempt, Delivery, Settlement
 from relay.store import Tier
+from relay.store.postgres.opening import open_store
 from relay.store.postgres.settings import PostgresSettings
-from relay.store.postgres.store import PostgresStore, open_store
+from relay.store.postgres.store import PostgresStore
 from tests.store.places import OnlyRelay
 
 _SINK = "sink"

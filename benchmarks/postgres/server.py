@@ -15,8 +15,8 @@ import uvloop
 from benchmarks import rig
 from relay.core.clock import SystemClock
 from relay.core.config_values import Secret
+from relay.store.postgres.opening import open_store
 from relay.store.postgres.settings import PostgresSettings
-from relay.store.postgres.store import open_store
 from tests.postgres.server import PostgresServer
 
 WAYS = ("socket", "TCP")

@@ -20,8 +20,9 @@ from relay.core.errors import StoreBroken, StoreError, StoreFull
 from relay.server.connection_limit import ADMIN_MAX, ConnectionLimit
 from relay.server.listener import Listener
 from relay.store import Store
+from relay.store.sqlite.opening import open_store
 from relay.store.sqlite.settings import SqliteSettings
-from relay.store.sqlite.store import SqliteStore, open_store
+from relay.store.sqlite.store import SqliteStore
 from relay.telemetry.activity_stream import ActivityStream
 from relay.telemetry.metrics import Metrics
 from relay.telemetry.recent_counts import RecentCounts

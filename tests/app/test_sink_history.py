@@ -15,8 +15,9 @@ from relay.core.config_values import Size
 from relay.core.downtime import Downtime
 from relay.core.errors import StoreBroken, StoreUnavailable
 from relay.core.sink_status import SinkStatus, State
+from relay.store.sqlite.opening import open_store
 from relay.store.sqlite.settings import SqliteSettings
-from relay.store.sqlite.store import SqliteStore, open_store
+from relay.store.sqlite.store import SqliteStore
 from tests import service
 from tests.conftest import NOW_MS
 from tests.virtual_time import LoopClock, VirtualLoop, still_while_the_store_works

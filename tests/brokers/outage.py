@@ -20,8 +20,9 @@ from relay.core.event import VIDEO_WATCHED
 from relay.core.routing import Verdict
 from relay.core.sink import Sink, SinkSettings
 from relay.delivery.dispatcher import Dispatcher
+from relay.store.sqlite.opening import open_store
 from relay.store.sqlite.settings import SqliteSettings
-from relay.store.sqlite.store import SqliteStore, open_store
+from relay.store.sqlite.store import SqliteStore
 from relay.telemetry.activity_stream import ActivityStream
 from relay.telemetry.metrics import Metrics
 

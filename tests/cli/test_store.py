@@ -18,8 +18,9 @@ from relay.core.routing import Verdict
 from relay.store.integrity import Inspection
 from relay.store.sqlite import disk, engine, schema
 from relay.store.sqlite.driver import sqlite3
+from relay.store.sqlite.opening import open_store
 from relay.store.sqlite.settings import SqliteSettings
-from relay.store.sqlite.store import SqliteStore, open_store
+from relay.store.sqlite.store import SqliteStore
 from tests import service
 from tests.app.reloading import body
 from tests.caller import post

@@ -20,8 +20,8 @@ from relay.core.event import LEAD_CAPTURED
 from relay.core.routing import Verdict
 from relay.store.copying import transfer
 from relay.store.sqlite import disk
+from relay.store.sqlite.opening import open_store
 from relay.store.sqlite.settings import SqliteSettings
-from relay.store.sqlite.store import open_store
 from tests.conftest import ManualClock
 from tests.store.places import PostgresPlace
 

@@ -17,8 +17,9 @@ from relay.core.routing import Route, Verdict
 from relay.delivery.replayer import Replayer
 from relay.store.replays import Replay
 from relay.store.selection import Selection
+from relay.store.sqlite.opening import open_store
 from relay.store.sqlite.settings import SqliteSettings
-from relay.store.sqlite.store import SqliteStore, open_store
+from relay.store.sqlite.store import SqliteStore
 from relay.telemetry.activity_stream import ActivityStream
 from tests.conftest import NOW_MS
 from tests.store.conformance import settlement

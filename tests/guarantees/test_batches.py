@@ -8,8 +8,8 @@ from random import Random
 from relay.core.clock import SystemClock
 from relay.core.routing import Verdict
 from relay.delivery.concurrency import UNSETTLED_PER_SLOT
+from relay.store.sqlite.opening import open_store
 from relay.store.sqlite.settings import SqliteSettings
-from relay.store.sqlite.store import open_store
 from tests.brokers.redis import STREAM, RedisServer
 from tests.delivery.dispatching import lead
 from tests.guarantees import ledger

@@ -14,8 +14,8 @@ import pytest
 from relay.core.clock import SystemClock
 from relay.core.config_values import Size
 from relay.core.event import LEAD_CAPTURED
+from relay.store.sqlite.opening import open_store
 from relay.store.sqlite.settings import SqliteSettings
-from relay.store.sqlite.store import open_store
 from tests.guarantees import ledger
 from tests.guarantees.conftest import Say
 from tests.guarantees.destinations import Destination

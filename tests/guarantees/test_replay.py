@@ -16,8 +16,8 @@ from relay.core.delivery import Attempt, Settlement
 from relay.core.event import LEAD_CAPTURED, VIDEO_WATCHED, WEBHOOK_TEST, Event
 from relay.core.routing import Verdict
 from relay.delivery.concurrency import UNSETTLED_PER_SLOT
+from relay.store.sqlite.opening import open_store
 from relay.store.sqlite.settings import SqliteSettings
-from relay.store.sqlite.store import open_store
 from tests.guarantees import ledger
 from tests.guarantees.conftest import Say
 from tests.guarantees.destinations import Destination, Key, Mood

@@ -22,7 +22,7 @@ from typing import BinaryIO
 
 import orjson
 
-_MODULES = ("relay.cli.serve", "relay.sinks.http", "relay.store.sqlite.store")
+_MODULES = ("relay.cli.serve", "relay.sinks.http", "relay.store.sqlite.opening")
 _LONGEST = 1 << 17
 """Longest request, of which the environment is most."""
 

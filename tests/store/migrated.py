@@ -6,7 +6,7 @@ from threading import Lock
 
 import pytest
 
-from relay.store.sqlite import schema, store
+from relay.store.sqlite import opening, schema
 from relay.store.sqlite.driver import sqlite3
 
 _steps = schema.steps
@@ -39,5 +39,5 @@ def copied() -> Iterator[None]:
     template = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
     with closing(template), pytest.MonkeyPatch.context() as patch:
         template.execute("PRAGMA auto_vacuum = INCREMENTAL")
-        patch.setattr(store, "schema", _Copies(template))
+        patch.setattr(opening, "schema", _Copies(template))
         yield

@@ -24,10 +24,10 @@ from relay.core.clock import Clock
 from relay.core.config_values import Secret, Size
 from relay.core.totals import Total
 from relay.store import Store
-from relay.store.postgres import store as postgres
+from relay.store.postgres import opening as postgres
 from relay.store.postgres.fences import Fence
 from relay.store.postgres.settings import PostgresSettings
-from relay.store.sqlite import store as sqlite
+from relay.store.sqlite import opening as sqlite
 from relay.store.sqlite.settings import SqliteSettings
 from tests.postgres.pgbouncer import PgBouncer
 from tests.postgres.server import PostgresServer

@@ -12,6 +12,7 @@ from typing import TypeVar
 from relay.core.errors import StoreUnavailable
 from relay.store.postgres.driver import Database, psycopg
 from relay.store.postgres.errors import OutcomeUnknown, classify, error_name, is_connection_lost
+from relay.store.postgres.settings import PostgresSettings
 
 T = TypeVar("T")
 
@@ -127,3 +128,8 @@ async def read_again(read: Callable[[], Awaitable[T]]) -> T:
         raise classify(error) or StoreUnavailable(
             f"the database cannot be read ({error_name(error)})"
         ) from None
+
+
+def connection(settings: PostgresSettings) -> Connection:
+    """Return a connection of the settings, which connects when it is used."""
+    return Connection(settings.dsn.reveal(), settings.schema)

@@ -9,12 +9,13 @@ from relay.core.clock import Clock
 from relay.core.errors import Fault
 from relay.core.totals import Total
 from relay.store.integrity import Inspection
-from relay.store.postgres import integrity, schema, store
+from relay.store.postgres import integrity, opening, schema
+from relay.store.postgres.connection import connection
 from relay.store.postgres.driver import Database, parse, psycopg
 from relay.store.postgres.server import location
 from relay.store.postgres.settings import PostgresSettings
 from relay.store.postgres.startup_errors import startup_error
-from relay.store.postgres.store import PostgresStore, connection
+from relay.store.postgres.store import PostgresStore
 
 __all__ = ["faults", "inspect", "is_held", "location", "open_store", "preflight", "reach"]
 
@@ -46,7 +47,7 @@ async def open_store(
     counted: Callable[[Total], None],
 ) -> PostgresStore:
     try:
-        return await store.open_store(settings, clock=clock, committed=committed, counted=counted)
+        return await opening.open_store(settings, clock=clock, committed=committed, counted=counted)
     except psycopg.Error as error:
         raise startup_error(error) from None
 

@@ -10,26 +10,20 @@ from relay.core.event import Event, Outcome, Unreadable
 from relay.core.routing import Verdict
 from relay.core.totals import Total
 from relay.store import Backlog, EngineVersion, Lease, Offer, StoreWarning, Tier
-from relay.store.ordering import OrderingKeys
 from relay.store.ownership import MAINTENANCE
-from relay.store.postgres import accept, keys, schema, search, totals
+from relay.store.postgres import accept, search, totals
 from relay.store.postgres.absences import PostgresAbsences
 from relay.store.postgres.accept import Acceptance
 from relay.store.postgres.audience import PostgresAudience
 from relay.store.postgres.audit import PostgresAudit
 from relay.store.postgres.backlogs import Backlogs
 from relay.store.postgres.backup import PostgresBackups
-from relay.store.postgres.connection import Connection, Pool
+from relay.store.postgres.connection import connection
 from relay.store.postgres.driver import Query, Steps
-from relay.store.postgres.fences import Fences
-from relay.store.postgres.group_commit import GroupCommit
 from relay.store.postgres.integrity import PostgresInspections
-from relay.store.postgres.leases import Leases
 from relay.store.postgres.leasing import Leasing
 from relay.store.postgres.login_limits import PostgresLoginLimits
-from relay.store.postgres.loop_connection import LoopConnection
 from relay.store.postgres.operations import PostgresOperations
-from relay.store.postgres.outstanding import Outstanding
 from relay.store.postgres.ownership import PostgresOwnership
 from relay.store.postgres.personal_data import PostgresPersonalDataSteps
 from relay.store.postgres.quarantine import PostgresQuarantine
@@ -42,10 +36,7 @@ from relay.store.postgres.settings import PostgresSettings
 from relay.store.postgres.shared import Shared
 from relay.store.postgres.sink_states import PostgresSinkStates
 from relay.store.postgres.statistics import PostgresSteps
-from relay.store.postgres.transactions import Transactions
 from relay.store.postgres.unreadable import PostgresUnreadable
-from relay.store.postgres.vacuum import ERASABLE, Vacuum, is_unfinished
-from relay.store.postgres.visible_numbers import VisibleNumbers
 from relay.store.postgres.withdrawals import Withdrawals
 from relay.store.stepwise_personal_data import StepwisePersonalData
 from relay.store.stepwise_search import StepwiseSearch
@@ -229,79 +220,3 @@ class PostgresStore:
             closing.push_async_callback(self.ownership.close)
             closing.push_async_callback(self._withdrawals.close)
             closing.push_async_callback(shared.outstanding.close)
-
-
-def connection(settings: PostgresSettings) -> Connection:
-    """Return a connection of the settings, which connects when it is used."""
-    return Connection(settings.dsn.reveal(), settings.schema)
-
-
-def _pool(settings: PostgresSettings, size: int) -> Pool:
-    return Pool(settings.dsn.reveal(), settings.schema, size=size)
-
-
-async def open_store(
-    settings: PostgresSettings,
-    *,
-    clock: Clock,
-    committed: Callable[[float], None] = lambda _: None,
-    counted: Callable[[Total], None] = lambda _: None,
-    fences: Fences | None = None,
-) -> PostgresStore:
-    """Connect and migrate; raises psycopg.Error and what `schema.migrate` raises.
-
-    `committed` is passed the seconds of each transaction, and `counted` the total that a new event
-    is part of, once that is on disk. `fences` take the place of what the cluster has agreed on.
-    """
-    writer = LoopConnection(settings.dsn.reveal(), settings.schema)
-    connections = [connection(settings) for _ in range(5)]
-    background, leaser, pager, control, poller = connections
-    spare = settings.pool_size - len(connections) - 1
-    reader, searcher = _pool(settings, spare - spare // 2), _pool(settings, spare // 2)
-    connections += reader, searcher
-    try:
-        now_ms = clock.now_ms()
-        await background.run(lambda db: schema.migrate(db, settings.schema, now_ms=now_ms))
-        digests, tokens = await background.run(keys.digests)
-        server = await background.run(Server.of)
-        turns = await background.run(lambda db: OrderingKeys(keys.key(db, "turns")))
-        known = await reader.run(totals.refresh)
-        unfinished = await reader.run(is_unfinished)
-        outstanding = Outstanding(leaser, clock)
-        await outstanding.read()
-    except BaseException:
-        for each in connections:
-            await each.close()
-        raise
-    leases = Leases()
-    ownership = PostgresOwnership(
-        control, poller, reader, leases, on_reconstructions=outstanding.refresh
-    )
-    shared = Shared(
-        leaser=leaser,
-        reader=reader,
-        searcher=searcher,
-        pager=pager,
-        writer=GroupCommit(writer, clock=clock, committed=committed),
-        background=Transactions(background, clock=clock),
-        digests=digests,
-        tokens=tokens,
-        turns=turns,
-        outstanding=outstanding,
-        events=VisibleNumbers(reader, "events", "seq"),
-        fences=fences or ownership,
-        leases=leases,
-        vacuum=Vacuum(partial(connection, settings), clock=clock),
-        member=ownership.id,
-    )
-    if unfinished:
-        shared.vacuum.start(*ERASABLE)
-    return PostgresStore(
-        settings,
-        shared,
-        clock=clock,
-        server=server,
-        ownership=ownership,
-        totals=Totals(known),
-        counted=counted,
-    )

@@ -5,9 +5,9 @@ from pathlib import Path
 from relay.core.errors import Fault
 from relay.store.integrity import Inspection
 from relay.store.sqlite import disk, integrity
+from relay.store.sqlite.opening import open_store
 from relay.store.sqlite.preflight import check
 from relay.store.sqlite.settings import SqliteSettings
-from relay.store.sqlite.store import open_store
 
 __all__ = ["faults", "inspect", "is_held", "location", "open_store", "preflight", "reach"]
 

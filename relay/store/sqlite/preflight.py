@@ -1,13 +1,18 @@
-"""Check whether a store could be opened at a path, without creating anything there."""
+"""Checks whether a store can be opened at a path, and whether it is safe there; creates nothing."""
 
 import os
 import pwd
 import stat
 from pathlib import Path
 
-from relay.store.sqlite import disk
+from relay.store import StoreWarning
+from relay.store.sqlite import disk, driver
 
 _SUFFIXES = ("", "-wal", "-shm", ".lock")
+_WAL_RESET_ADVICE = (
+    "this SQLite can lose pages where several programs write to the file; relay writes with one "
+    "connection only; open it with no other program, or install relay[sqlite]"
+)
 
 
 def check(path: Path) -> str | None:
@@ -18,6 +23,19 @@ def check(path: Path) -> str | None:
         if _mode(file) is not None and not _allows(file, os.R_OK | os.W_OK):
             return f"{_user()} may not read and write {file}, {_ownership(file)}"
     return _check_folder(real.parent) or next(disk.exposures(path), None)
+
+
+def warnings(path: Path) -> list[StoreWarning]:
+    """Return what threatens an open store."""
+    threats = []
+    if driver.has_wal_reset_fault():
+        fields = {"sqlite": driver.VERSION, "advice": _WAL_RESET_ADVICE}
+        threats.append(StoreWarning("store.sqlite_fault", fields))
+    network = disk.network_file_system(path)
+    if network is not None:
+        fields = {"path": str(path), "reason": network}
+        threats.append(StoreWarning("store.network_file_system", fields))
+    return threats
 
 
 def _check_folder(folder: Path) -> str | None:

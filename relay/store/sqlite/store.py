@@ -4,7 +4,6 @@ One process holds the store, so leases are kept in memory: after a crash all pen
 due again.
 """
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
@@ -14,7 +13,7 @@ from typing import IO, TypeVar
 
 from relay.core.clock import Clock
 from relay.core.delivery import Delivery, Settlement, Status
-from relay.core.errors import StoreBroken, StoreError, StoreFull, StoreMoved, StoreUnavailable
+from relay.core.errors import StoreBroken, StoreMoved, StoreUnavailable
 from relay.core.event import Event, Outcome, Unreadable
 from relay.core.request_budget import ProcessBudgets
 from relay.core.routing import Verdict
@@ -35,43 +34,32 @@ from relay.store.sqlite import (
     disk,
     driver,
     due,
-    id_periods,
-    keys,
-    operator_writes,
-    ordering,
+    preflight,
     queries,
-    reconstruct,
     retention,
-    schema,
     search,
-    secure_delete,
 )
 from relay.store.sqlite import settle as settling
 from relay.store.sqlite.absences import SqliteAbsences
-from relay.store.sqlite.audience import SqliteAudience, recognize
+from relay.store.sqlite.audience import SqliteAudience
 from relay.store.sqlite.audit import SqliteAudit
 from relay.store.sqlite.backup import SqliteBackups
-from relay.store.sqlite.driver import Connection, open_reader, open_writer, sqlite3
-from relay.store.sqlite.errors import classify, may_lack_room
+from relay.store.sqlite.driver import sqlite3
 from relay.store.sqlite.files import Files
 from relay.store.sqlite.filter_builder import FilterBuilder
-from relay.store.sqlite.group_commit import GroupCommit, Statement, transaction
+from relay.store.sqlite.group_commit import Statement
 from relay.store.sqlite.handover import hand_over
 from relay.store.sqlite.integrity import SqliteInspections, check
-from relay.store.sqlite.known_ids import KnownIds
 from relay.store.sqlite.login_limits import SqliteLoginLimits
 from relay.store.sqlite.operations import SqliteOperations
-from relay.store.sqlite.outstanding import Outstanding
 from relay.store.sqlite.personal_data import SqlitePersonalDataSteps
 from relay.store.sqlite.quarantine import SqliteQuarantine
 from relay.store.sqlite.reconstructions import SqliteReconstructions
-from relay.store.sqlite.secure_delete import Wiper
 from relay.store.sqlite.sessions import SqliteSessions
 from relay.store.sqlite.settings import SqliteSettings
 from relay.store.sqlite.shared import Shared
 from relay.store.sqlite.sink_states import SqliteSinkStates
 from relay.store.sqlite.statistics import SqliteSteps
-from relay.store.sqlite.totals import totals as read_totals
 from relay.store.sqlite.unreadable import SqliteUnreadable
 from relay.store.sqlite.withdrawals import Withdrawals
 from relay.store.stepwise_personal_data import StepwisePersonalData
@@ -150,15 +138,7 @@ class SqliteStore:
         )
 
     def warnings(self) -> Sequence[StoreWarning]:
-        warnings = []
-        if driver.has_wal_reset_fault():
-            fields = {"sqlite": driver.VERSION, "advice": _WAL_RESET_ADVICE}
-            warnings.append(StoreWarning("store.sqlite_fault", fields))
-        network = disk.network_file_system(self.path)
-        if network is not None:
-            fields = {"path": str(self.path), "reason": network}
-            warnings.append(StoreWarning("store.network_file_system", fields))
-        return warnings
+        return preflight.warnings(self.path)
 
     def totals(self, source: str) -> Iterable[Total]:
         return self._totals.of_source(source)
@@ -347,137 +327,3 @@ class SqliteStore:
         # Without the mark, the next start only reads the whole file.
         with suppress(StoreUnavailable):
             await self._writer.execute(queries.REMEMBER, "clean", 1)
-
-
-async def open_store(
-    settings: SqliteSettings,
-    *,
-    clock: Clock,
-    committed: Callable[[float], None] = lambda _: None,
-    counted: Callable[[Total], None] = lambda _: None,
-) -> SqliteStore:
-    """Lock, open and migrate the store.
-
-    `committed` is passed the seconds of each transaction, and `counted` the total that a new event
-    is part of, once that is on disk.
-
-    Raises StoreLocked, StoreExposed, StoreTooNew, StoreFull, and StoreBroken for a file that cannot
-    be opened.
-    """
-    path = Path(settings.path)
-    async with AsyncExitStack() as opened:
-        try:
-            disk.make_folder(path)
-            held = opened.enter_context(disk.lock(path))
-            disk.make_file(path)
-            disk.require_single(path)
-            connection = await open_writer(path)
-            opened.push_async_callback(connection.close)
-            unclean = await connection.run(lambda db: _begin(db, path, now_ms=clock.now_ms()))
-            readers: list[Connection] = []
-            for _ in range(4):
-                readers.append(await open_reader(path))
-                opened.push_async_callback(readers[-1].close)
-            leaser, reader, searcher, pager = readers
-            tallies = await leaser.run(queries.tallies)
-            totals = await leaser.run(read_totals)
-            turns = await connection.run(ordering.ordering_keys)
-            digests, tokens = await connection.run(keys.digests)
-            for each in (reader, searcher, pager):
-                await each.run(partial(recognize, digests=digests))
-            last = await leaser.run(acceptance.last_number)
-            ids = await connection.run(lambda db: KnownIds.of_store(db, id_periods.of(last + 1)))
-            damage = await _recall(ids, connection)
-            outstanding = await leaser.run(Outstanding.of_store)
-            unwiped = await reader.run(secure_delete.is_unfinished)
-            files = Files(path)
-            opened.callback(files.close)
-        except (OSError, sqlite3.Error) as error:
-            raise _opening_error(path, error) from None
-
-        def recorded(seconds: float) -> None:
-            ids.recent.commit()
-            committed(seconds)
-
-        writer = GroupCommit(
-            connection,
-            clock=clock,
-            committed=recorded,
-            files=files,
-            rolled_back=ids.recent.roll_back,
-        )
-        real = disk.real(path)
-        shared = Shared(
-            leaser=leaser,
-            reader=reader,
-            searcher=searcher,
-            pager=pager,
-            writer=writer,
-            wiper=Wiper(real, writer, reader, clock=clock),
-            room=disk.Room(real, settings.min_free, clock),
-            turns=turns,
-            digests=digests,
-            tokens=tokens,
-            outstanding=outstanding,
-            tallies=defaultdict(lambda: dict.fromkeys(Status, 0), tallies),
-        )
-        store = SqliteStore(
-            settings,
-            shared,
-            clock=clock,
-            held=held,
-            files=files,
-            accept=acceptance.Acceptance(turns, ids, last),
-            filters=FilterBuilder(ids, writer, reader, shared.room),
-            totals=totals,
-            counted=counted,
-            unclean=unclean,
-        )
-        if damage is not None:
-            writer.mark_broken(damage)
-        if unwiped:
-            shared.wiper.resume()
-        store.filters.start()
-        opened.pop_all()
-    return store
-
-
-async def _recall(ids: KnownIds, connection: Connection) -> StoreBroken | None:
-    """Return why the newest ids cannot be read; the store then opens, but accepts nothing."""
-    try:
-        await connection.read(ids.recall)
-    except StoreBroken as error:
-        return error
-    return None
-
-
-def _opening_error(path: Path, error: OSError | sqlite3.Error) -> StoreError:
-    """Tell a full disk, which needs room, from a store that needs a repair."""
-    shortage = None
-    if isinstance(error, OSError):
-        shortage = disk.lack_of_room(error)
-    elif isinstance(classify(error), StoreFull):
-        shortage = "the disk is full"
-    elif may_lack_room(error):
-        shortage = disk.shortage(path)
-    if shortage is None:
-        return StoreBroken(f"the store {path} cannot be opened: {error}")
-    return StoreFull(f"the store {path} cannot be opened: {shortage}")
-
-
-def _begin(db: sqlite3.Connection, path: Path, *, now_ms: int) -> bool:
-    """Migrate the schema; True if the last relay did not close the store."""
-    schema.migrate(db, now_ms=now_ms, free_bytes=partial(disk.free_bytes, disk.real(path)))
-    db.executescript(acceptance.TRIGGER + settling.TRIGGER + ordering.TRIGGER)
-    with transaction(db):
-        operator_writes.withdraw_all(db)
-        db.execute(reconstruct.CUT_OFF)
-    unclean = queries.recall(db, "clean") == 0
-    queries.remember(db, "clean", 0)
-    return unclean
-
-
-_WAL_RESET_ADVICE = (
-    "this SQLite can lose pages where several programs write to the file; relay writes with one "
-    "connection only; open it with no other program, or install relay[sqlite]"
-)

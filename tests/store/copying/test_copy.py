@@ -15,8 +15,8 @@ from relay.store.copying.tables import COLUMNS_LEFT_OUT, LEFT_OUT, STATE_LEFT_OU
 from relay.store.copying.target import Target
 from relay.store.postgres.schema import COPYING
 from relay.store.sqlite import disk
+from relay.store.sqlite.opening import open_store
 from relay.store.sqlite.settings import SqliteSettings
-from relay.store.sqlite.store import open_store
 from tests.conftest import NOW_MS, ManualClock
 from tests.store.places import PostgresPlace
 

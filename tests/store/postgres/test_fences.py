@@ -11,7 +11,7 @@ import pytest
 
 from relay.store import Lease, Store
 from relay.store.postgres.fences import HISTORY, Fence
-from relay.store.postgres.store import open_store
+from relay.store.postgres.opening import open_store
 from tests.conftest import ManualClock
 from tests.store.conformance import OTHER, TAKES, accept, event, ids, lease, settlement
 from tests.store.places import PostgresPlace

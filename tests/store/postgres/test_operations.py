@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import fields
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 from uuid import uuid4
 
 import psycopg
@@ -16,15 +16,18 @@ from relay.store import Store
 from relay.store.ownership import MAINTENANCE
 from relay.store.postgres import candidates, missed, operator_queries, operator_writes, related
 from relay.store.postgres.driver import Database
+from relay.store.postgres.opening import open_store
 from relay.store.postgres.operator_writes import Opening
 from relay.store.postgres.shared import Shared
-from relay.store.postgres.store import PostgresStore, open_store
 from relay.store.replays import PlannedDelivery
 from relay.store.selection import Selection
 from tests.conftest import NOW_MS, ManualClock
 from tests.store.conformance import OTHER, TAKES, accept, lease
 from tests.store.places import OnlyRelay, PostgresPlace
 from tests.store.test_operations import ROUTES, event, replay, settle, statuses
+
+if TYPE_CHECKING:
+    from relay.store.postgres.store import PostgresStore
 
 
 class Owner(OnlyRelay):

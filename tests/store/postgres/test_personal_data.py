@@ -1,7 +1,7 @@
 """Erasures in PostgreSQL: what other relays do beside them, and what the server keeps."""
 
 import asyncio
-from typing import cast
+from typing import TYPE_CHECKING, cast
 from uuid import uuid4
 
 import psycopg
@@ -11,13 +11,16 @@ from psycopg import sql
 from relay.core.config_values import Secret
 from relay.store import Store
 from relay.store.postgres import personal_data_search, vacuum
+from relay.store.postgres.opening import open_store
 from relay.store.postgres.personal_data_places import PLACES
 from relay.store.postgres.settings import PostgresSettings
-from relay.store.postgres.store import PostgresStore, open_store
 from tests.conftest import NOW_MS, ManualClock
 from tests.store.conformance import OTHER, TAKES, accept
 from tests.store.places import PostgresPlace
 from tests.store.test_personal_data import ANN, erase, event
+
+if TYPE_CHECKING:
+    from relay.store.postgres.store import PostgresStore
 
 EVENTS = PLACES[0]
 

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from relay.store import Store
-from relay.store.postgres.store import open_store
+from relay.store.postgres.opening import open_store
 from tests.conftest import NOW_MS, ManualClock
 from tests.store.conformance import accept, event, lease
 from tests.store.places import PostgresPlace

@@ -18,8 +18,9 @@ from relay.core.config_values import Size
 from relay.core.errors import StoreBroken, StoreExposed, StoreFull, StoreLocked, StoreTooNew
 from relay.store.sqlite import disk, queries
 from relay.store.sqlite.integrity import check, inspect
+from relay.store.sqlite.opening import open_store
 from relay.store.sqlite.settings import SqliteSettings
-from relay.store.sqlite.store import SqliteStore, open_store
+from relay.store.sqlite.store import SqliteStore
 from tests.conftest import NOW_MS, ManualClock
 from tests.store.conformance import accept, event, lease, settlement, unreadable
 
@@ -89,7 +90,7 @@ _ACCEPTS_AND_WAITS = """
 import asyncio, sys
 from pathlib import Path
 from relay.core.clock import SystemClock
-from relay.store.sqlite.store import open_store
+from relay.store.sqlite.opening import open_store
 from tests.store.conformance import accept, event, lease
 from tests.store.sqlite.test_disk import settings
 

@@ -11,8 +11,8 @@ import pytest
 from relay.core.errors import StoreBroken, StoreError
 from relay.store.sqlite import driver
 from relay.store.sqlite.errors import classify
+from relay.store.sqlite.opening import open_store
 from relay.store.sqlite.settings import SqliteSettings
-from relay.store.sqlite.store import open_store
 from tests.conftest import ManualClock
 
 

@@ -13,8 +13,9 @@ from relay.core.event import Outcome
 from relay.core.routing import Verdict
 from relay.store.sqlite import id_periods
 from relay.store.sqlite.handover import hand_over
+from relay.store.sqlite.opening import open_store
 from relay.store.sqlite.settings import SqliteSettings
-from relay.store.sqlite.store import SqliteStore, open_store
+from relay.store.sqlite.store import SqliteStore
 from tests.conftest import ManualClock
 from tests.store.conformance import FAILS, OTHER, TAKES, event, ids, lease
 

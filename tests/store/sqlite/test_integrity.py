@@ -10,8 +10,8 @@ import pytest
 
 from relay.store.integrity import Inspection
 from relay.store.sqlite.integrity import inspect
+from relay.store.sqlite.opening import open_store
 from relay.store.sqlite.settings import SqliteSettings
-from relay.store.sqlite.store import open_store
 from tests.conftest import ManualClock
 
 NOBODY = 65534

@@ -15,8 +15,9 @@ from relay.store.rows import digest
 from relay.store.sqlite import accept as acceptance
 from relay.store.sqlite import ordering, queries, schema, settle
 from relay.store.sqlite.known_ids import KnownIds
+from relay.store.sqlite.opening import open_store
 from relay.store.sqlite.settings import SqliteSettings
-from relay.store.sqlite.store import SqliteStore, open_store
+from relay.store.sqlite.store import SqliteStore
 from relay.store.tiers import HELD_MS
 from relay.store.totals import Totals
 from tests.conftest import NOW_MS, ManualClock

@@ -15,8 +15,8 @@ from relay.core.config_values import Size
 from relay.core.errors import StoreBroken
 from relay.store.sqlite import page_slack, schema
 from relay.store.sqlite.driver import open_writer
+from relay.store.sqlite.opening import open_store
 from relay.store.sqlite.settings import SqliteSettings
-from relay.store.sqlite.store import open_store
 from tests.conftest import NOW_MS, ManualClock
 
 PAGE = 4096

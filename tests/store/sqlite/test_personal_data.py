@@ -17,8 +17,9 @@ from relay.core.config_values import Size
 from relay.core.errors import StoreBroken
 from relay.store.sqlite import queries
 from relay.store.sqlite.driver import sqlite3
+from relay.store.sqlite.opening import open_store
 from relay.store.sqlite.settings import SqliteSettings
-from relay.store.sqlite.store import SqliteStore, open_store
+from relay.store.sqlite.store import SqliteStore
 from tests.conftest import ManualClock
 from tests.store.conformance import accept, lease
 from tests.store.test_personal_data import ANN, WRITTEN, erase, event, leased, odd, settle

@@ -6,8 +6,8 @@ import pytest
 
 from relay.core.config_values import Size
 from relay.core.errors import StoreFull
+from relay.store.sqlite.opening import open_store
 from relay.store.sqlite.settings import SqliteSettings
-from relay.store.sqlite.store import open_store
 from tests.conftest import ManualClock
 from tests.store.test_quarantine import begin, expire, request, waiting
 

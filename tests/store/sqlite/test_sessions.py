@@ -10,8 +10,9 @@ import pytest
 from relay.core.config_values import Size
 from relay.core.errors import StoreFull
 from relay.store.sessions import SESSIONS_MAX
+from relay.store.sqlite.opening import open_store
 from relay.store.sqlite.settings import SqliteSettings
-from relay.store.sqlite.store import SqliteStore, open_store
+from relay.store.sqlite.store import SqliteStore
 from tests.conftest import NOW_MS, ManualClock
 from tests.store.test_sessions import find, identifier, log_in
 

@@ -12,8 +12,9 @@ from relay.core.config_values import Size
 from relay.core.delivery import Delivery, Settlement
 from relay.core.errors import StoreFull
 from relay.store.sqlite.driver import sqlite3
+from relay.store.sqlite.opening import open_store
 from relay.store.sqlite.settings import SqliteSettings
-from relay.store.sqlite.store import SqliteStore, open_store
+from relay.store.sqlite.store import SqliteStore
 from tests.conftest import ManualClock
 from tests.store.conformance import accept, event, lease, settlement
 

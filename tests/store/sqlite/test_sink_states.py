@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from relay.store.sqlite import sink_states
+from relay.store.sqlite.opening import open_store
 from relay.store.sqlite.settings import SqliteSettings
-from relay.store.sqlite.store import SqliteStore, open_store
+from relay.store.sqlite.store import SqliteStore
 from tests.conftest import ManualClock
 
 

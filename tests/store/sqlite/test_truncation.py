@@ -11,8 +11,9 @@ from relay.core.config_values import Duration, Size
 from relay.core.errors import StoreBroken
 from relay.store.sqlite import disk, retention
 from relay.store.sqlite.driver import open_reader, sqlite3
+from relay.store.sqlite.opening import open_store
 from relay.store.sqlite.settings import SqliteSettings
-from relay.store.sqlite.store import SqliteStore, open_store
+from relay.store.sqlite.store import SqliteStore
 from tests.conftest import NOW_MS, ManualClock
 from tests.store.conformance import accept, event
 

@@ -12,8 +12,9 @@ from relay.core.config_values import Size
 from relay.core.errors import StoreBroken, StoreMoved
 from relay.store.sqlite.driver import open_reader, sqlite3
 from relay.store.sqlite.files import CHECKPOINT_FRAMES
+from relay.store.sqlite.opening import open_store
 from relay.store.sqlite.settings import SqliteSettings
-from relay.store.sqlite.store import SqliteStore, open_store
+from relay.store.sqlite.store import SqliteStore
 from tests.conftest import ManualClock
 from tests.store.conformance import accept, event
 

@@ -16,8 +16,8 @@ from relay.core.config_values import Network, Secret
 from relay.core.errors import StoreFull
 from relay.store.login_limits import LoginLimits
 from relay.store.sessions import Role, Session
+from relay.store.sqlite.opening import open_store
 from relay.store.sqlite.settings import SqliteSettings
-from relay.store.sqlite.store import open_store
 from tests.admin.page.access.requests import ORIGIN, request
 from tests.conftest import ManualClock
 

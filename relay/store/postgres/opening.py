@@ -1,0 +1,95 @@
+"""Opening of a store on PostgreSQL: connected, migrated, and with what it keeps in memory read."""
+
+from collections.abc import Callable
+from functools import partial
+
+from relay.core.clock import Clock
+from relay.core.totals import Total
+from relay.store.ordering import OrderingKeys
+from relay.store.postgres import keys, schema, totals
+from relay.store.postgres.connection import Pool, connection
+from relay.store.postgres.fences import Fences
+from relay.store.postgres.group_commit import GroupCommit
+from relay.store.postgres.leases import Leases
+from relay.store.postgres.loop_connection import LoopConnection
+from relay.store.postgres.outstanding import Outstanding
+from relay.store.postgres.ownership import PostgresOwnership
+from relay.store.postgres.server import Server
+from relay.store.postgres.settings import PostgresSettings
+from relay.store.postgres.shared import Shared
+from relay.store.postgres.store import PostgresStore
+from relay.store.postgres.transactions import Transactions
+from relay.store.postgres.vacuum import ERASABLE, Vacuum, is_unfinished
+from relay.store.postgres.visible_numbers import VisibleNumbers
+from relay.store.totals import Totals
+
+
+def _pool(settings: PostgresSettings, size: int) -> Pool:
+    return Pool(settings.dsn.reveal(), settings.schema, size=size)
+
+
+async def open_store(
+    settings: PostgresSettings,
+    *,
+    clock: Clock,
+    committed: Callable[[float], None] = lambda _: None,
+    counted: Callable[[Total], None] = lambda _: None,
+    fences: Fences | None = None,
+) -> PostgresStore:
+    """Connect and migrate; raises psycopg.Error and what `schema.migrate` raises.
+
+    `committed` is passed the seconds of each transaction, and `counted` the total that a new event
+    is part of, once that is on disk. `fences` take the place of what the cluster has agreed on.
+    """
+    writer = LoopConnection(settings.dsn.reveal(), settings.schema)
+    connections = [connection(settings) for _ in range(5)]
+    background, leaser, pager, control, poller = connections
+    spare = settings.pool_size - len(connections) - 1
+    reader, searcher = _pool(settings, spare - spare // 2), _pool(settings, spare // 2)
+    connections += reader, searcher
+    try:
+        now_ms = clock.now_ms()
+        await background.run(lambda db: schema.migrate(db, settings.schema, now_ms=now_ms))
+        digests, tokens = await background.run(keys.digests)
+        server = await background.run(Server.of)
+        turns = await background.run(lambda db: OrderingKeys(keys.key(db, "turns")))
+        known = await reader.run(totals.refresh)
+        unfinished = await reader.run(is_unfinished)
+        outstanding = Outstanding(leaser, clock)
+        await outstanding.read()
+    except BaseException:
+        for each in connections:
+            await each.close()
+        raise
+    leases = Leases()
+    ownership = PostgresOwnership(
+        control, poller, reader, leases, on_reconstructions=outstanding.refresh
+    )
+    shared = Shared(
+        leaser=leaser,
+        reader=reader,
+        searcher=searcher,
+        pager=pager,
+        writer=GroupCommit(writer, clock=clock, committed=committed),
+        background=Transactions(background, clock=clock),
+        digests=digests,
+        tokens=tokens,
+        turns=turns,
+        outstanding=outstanding,
+        events=VisibleNumbers(reader, "events", "seq"),
+        fences=fences or ownership,
+        leases=leases,
+        vacuum=Vacuum(partial(connection, settings), clock=clock),
+        member=ownership.id,
+    )
+    if unfinished:
+        shared.vacuum.start(*ERASABLE)
+    return PostgresStore(
+        settings,
+        shared,
+        clock=clock,
+        server=server,
+        ownership=ownership,
+        totals=Totals(known),
+        counted=counted,
+    )
