@@ -3,7 +3,7 @@
 import asyncio
 import os
 import socket
-from collections.abc import Callable, Collection, Container, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -11,30 +11,26 @@ from functools import partial
 from relay.admin import AdminServices, admin_app
 from relay.admin.audit import Auditor
 from relay.admin.readiness import Readiness
+from relay.app.adoption import Adoption, show_totals
 from relay.app.enrichment import Enrichment
 from relay.app.maintenance import Maintenance
+from relay.app.public_side import PublicSide
 from relay.app.reload import Reloader
 from relay.app.sink_history import SinkHistory
 from relay.app.startup import StartupReport
 from relay.app.watchdog import HangTimer, Watchdog
 from relay.config import Config
 from relay.config.changes import Changes
-from relay.config.checks import expired
 from relay.config.digest import digest
 from relay.core.backpressure import Backpressure
 from relay.core.clock import Clock
 from relay.core.config_values import Duration
-from relay.core.errors import ConfigError, Fault, InvalidTemplate, RelayError, Stopping, StoreBroken
-from relay.core.sink import Sink
+from relay.core.errors import RelayError, StoreBroken
 from relay.delivery.replayer import Replayer
 from relay.delivery.supervisor import DispatcherSupervisor
-from relay.receiver.app import Receiver
-from relay.receiver.intake import Intake
-from relay.receiver.reporter import RequestReporter
-from relay.receiver.secret_rotation import SecretRotations
 from relay.reconciliation.reconciler import Reconciler
 from relay.reconciliation.reporter import ReconciliationReporter
-from relay.server.connection_limit import admin_total, file_limit, limited, public_total
+from relay.server.connection_limit import admin_total, file_limit, limited
 from relay.server.listener import Listener
 from relay.server.sd_notify import ServiceManager
 from relay.server.socket_activation import Side
@@ -132,47 +128,37 @@ class Service:
             clock=clock,
             wake=self.supervisor.wake,
         )
-        self._receiver, self._rotations = self._build_receiver(config, backpressure)
-        self.admin, self.public = self._build_listeners(config, auditor, host.sockets)
-
-    def _build_receiver(
-        self, config: Config, backpressure: Backpressure
-    ) -> tuple[Receiver, SecretRotations]:
-        reporter = RequestReporter(
-            metrics=self._metrics,
+        files = file_limit()
+        self._public_side = PublicSide(
+            config,
+            store,
+            supervisor=self.supervisor,
+            backpressure=backpressure,
+            metrics=metrics,
             activity=self._activity,
             traffic=self._traffic,
-            clock=self._clock,
+            clock=clock,
+            files=files,
+            handed_over=host.sockets.get("public"),
         )
-        intake = Intake(
-            self._store,
-            config.routes,
-            reporter=reporter,
-            backpressure=backpressure,
-            clock=self._clock,
-            wake=self.supervisor.wake,
-            offer=self.supervisor.offer,
+        self.public = self._public_side.listener
+        self._rotations = self._public_side.rotations
+        self._adoption = Adoption(
+            store,
+            public_side=self._public_side,
+            supervisor=self.supervisor,
+            replayer=self.replayer,
+            reconciler=self.reconciler,
+            enrichment=self._enrichment,
+            metrics=metrics,
+            clock=clock,
+            is_stopping=lambda: self._stopping,
         )
-        rotations = SecretRotations(
-            self._store.quarantine,
-            config.sources,
-            intake=intake,
-            metrics=self._metrics,
-            clock=self._clock,
-        )
-        receiver = Receiver(
-            config.sources,
-            intake=intake,
-            rotations=rotations,
-            limits=config.server,
-            reporter=reporter,
-            clock=self._clock,
-        )
-        return receiver, rotations
+        self.admin = self._build_admin(config, auditor, files, host.sockets.get("admin"))
 
-    def _build_listeners(
-        self, config: Config, auditor: Auditor, sockets: Mapping[Side, socket.socket]
-    ) -> tuple[Listener, Listener]:
+    def _build_admin(
+        self, config: Config, auditor: Auditor, files: int, handed_over: socket.socket | None
+    ) -> Listener:
         services = AdminServices(
             store=self._store,
             auditor=auditor,
@@ -192,29 +178,20 @@ class Service:
             traffic=self._traffic,
             config=lambda: self._reloader.config,
         )
-        files = file_limit()
-        limit = partial(
-            limited,
-            is_trusted=self._receiver.trusts,
+        limit = limited(
+            "admin",
+            admin_total(files),
+            is_trusted=self._public_side.receiver.trusts,
             metrics=self._metrics,
             clock=self._clock,
         )
-        admin = Listener(
+        return Listener(
             admin_app(services),
             config.server.admin_listen,
             grace=ADMIN_GRACE,
-            limit=limit("admin", admin_total(files)),
-            handed_over=sockets.get("admin"),
+            limit=limit,
+            handed_over=handed_over,
         )
-        public = Listener(
-            self._receiver,
-            config.server.listen,
-            grace=config.server.drain_timeout,
-            limit=limit("public", public_total(files)),
-            handed_over=sockets.get("public"),
-            not_http=self._metrics.not_http,
-        )
-        return admin, public
 
     @classmethod
     async def open(cls, config: Config, *, clock: Clock, host: Host | None = None) -> "Service":
@@ -234,7 +211,7 @@ class Service:
         )
         metrics.process.opened(*store.version)
         for source in config.sources:
-            _show_totals(store, metrics, source.name)
+            show_totals(store, metrics, source.name)
         try:
             return cls(config, clock, store, metrics, host)
         except BaseException:
@@ -273,7 +250,7 @@ class Service:
     async def _start(self, parts: asyncio.TaskGroup, again: asyncio.Event) -> None:
         self._store.backups.clear()
         await self._startup.report()
-        self._show_secrets(self._reloader.config)
+        self._adoption.show_secrets(self._reloader.config)
         await self.supervisor.report_orphans()
         await self._maintenance.show_gauges()
         await self.supervisor.start(parts)
@@ -312,28 +289,9 @@ class Service:
         self.replayer.wake()
 
     async def _adopt(self, config: Config, changes: Changes) -> None:
-        """Switch to a config at once; on an error, nothing has changed.
-
-        Raises ConfigError, Stopping and StoreError.
-        """
-        sinks = await self._build(config, names={*changes.sinks.added, *changes.sinks.changed})
-        paused = await self.supervisor.paused()
-        if self._stopping:
-            raise Stopping("the relay is stopping")
-        for source in changes.sources.added:
-            self._metrics.add_source(source)
-            _show_totals(self._store, self._metrics, source)
-        self._receiver.adopt(config.sources, config.routes, limits=config.server)
-        self.replayer.routes = config.routes
-        self.reconciler.adopt(config.sources, config.routes)
-        self._rotations.adopt(config.sources)
-        self._enrichment.adopt(config)
-        self.public.grace = config.server.drain_timeout
-        self.supervisor.adopt(config.sinks, sinks, paused=paused, grace=config.server.drain_timeout)
+        """As `Adoption.adopt`."""
+        await self._adoption.adopt(config, changes)
         self._introduce(config)
-        for source in changes.sources.removed:
-            self._metrics.drop_source(source)
-        self._show_secrets(config)
 
     def _introduce(self, config: Config) -> None:
         """Tell the relays that share the store who this one is."""
@@ -344,25 +302,6 @@ class Service:
             config=digest(config),
         )
         self._store.ownership.introduce(me)
-
-    def _show_secrets(self, config: Config) -> None:
-        for source in config.sources:
-            self._metrics.show_secrets(source.name, [key.label for key in source.keys])
-        for warning in expired(config.sources, now_ms=self._clock.now_ms()):
-            self._log.warning("config.warning", key=warning.path, reason=warning.message)
-
-    async def _build(self, config: Config, *, names: Container[str]) -> dict[str, Sink]:
-        settings = [each for each in config.sinks if each.name in names]
-        sinks: dict[str, Sink] = {}
-        faults: list[Fault] = []
-        try:
-            sinks = await asyncio.to_thread(self.supervisor.build, settings)
-        except* (ValueError, InvalidTemplate) as errors:
-            # A file that was readable during the check is gone by now.
-            faults = [Fault("sink", str(error)) for error in errors.exceptions]
-        if faults:
-            raise ConfigError(str(config.file), tuple(faults))
-        return sinks
 
     async def _drain(self) -> None:
         self._stopping = True
@@ -379,9 +318,7 @@ class Service:
     async def _turn_away(self, grace: Duration) -> None:
         """Close the public side first; running sends get the rest of the grace."""
         started_s = self._clock.monotonic()
-        await self.public.retire()
-        self._receiver.draining = True
-        await self.public.stop()
+        await self._public_side.drain()
         left = Duration(max(0, grace - round((self._clock.monotonic() - started_s) * 1000)))
         await self._hand_over(left)
 
@@ -389,9 +326,7 @@ class Service:
         """Close the public side last: from then on, connections wait for the next relay."""
         await self._hand_over(grace)
         await self.supervisor.close()
-        await self.public.retire()
-        self._receiver.draining = True
-        await self.public.stop()
+        await self._public_side.drain()
 
     async def _hand_over(self, grace: Duration) -> None:
         await self.supervisor.drain(grace)
@@ -407,11 +342,6 @@ class Service:
             closing.push_async_callback(self.supervisor.close)
             closing.push_async_callback(self.public.stop)
         self._log.info("relay.stopped")
-
-
-def _show_totals(store: Store, metrics: Metrics, source: str) -> None:
-    for total in store.totals(source):
-        metrics.counted(total)
 
 
 def _first(failures: ExceptionGroup[Exception]) -> Exception:

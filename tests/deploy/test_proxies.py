@@ -138,7 +138,7 @@ async def test_no_form_of_the_path_is_redirected(proxy: Proxy, relay: Relay) -> 
 async def test_the_relays_503_comes_through_with_its_retry_after(
     proxy: Proxy, relay: Relay
 ) -> None:
-    relay.service._receiver.draining = True
+    relay.service._public_side.receiver.draining = True
     answer = await proxy.ask(post(event(100)))
     assert answer.status == 503
     assert int(answer.headers["retry-after"]) > 0

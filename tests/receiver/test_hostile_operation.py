@@ -207,7 +207,7 @@ async def test_a_request_in_flight_is_answered_before_connections_are_refused(
         tasks = relay.service.public._exchanges.tasks
         await until(lambda: bool(tasks), what="the request")
         stopping = asyncio.create_task(relay.service._drain())
-        await until(lambda: relay.service._receiver.draining, what="the draining")
+        await until(lambda: relay.service._public_side.receiver.draining, what="the draining")
         with pytest.raises(ConnectionRefusedError):
             await asyncio.open_connection("127.0.0.1", port)
         answer = await caller.ask(request[-5:])
@@ -220,7 +220,7 @@ async def test_a_request_in_flight_is_answered_before_connections_are_refused(
 
 @row(58)
 async def test_a_request_that_comes_while_draining_is_to_come_again(relay: Relay) -> None:
-    relay.service._receiver.draining = True
+    relay.service._public_side.receiver.draining = True
     assert_unavailable(await relay.ask(post(EVENT)))
     assert await relay.counts("relay_rejected_total") == {("unavailable", "main"): 1}
     assert relay.stored() == 0

@@ -1,0 +1,95 @@
+"""Adoption of a new config by the parts that run."""
+
+import asyncio
+from collections.abc import Callable, Container
+
+from relay.app.enrichment import Enrichment
+from relay.app.public_side import PublicSide
+from relay.config import Config
+from relay.config.changes import Changes
+from relay.config.checks import expired
+from relay.core.clock import Clock
+from relay.core.errors import ConfigError, Fault, InvalidTemplate, Stopping
+from relay.core.sink import Sink
+from relay.delivery.replayer import Replayer
+from relay.delivery.supervisor import DispatcherSupervisor
+from relay.reconciliation.reconciler import Reconciler
+from relay.store import Store
+from relay.telemetry import log
+from relay.telemetry.metrics import Metrics
+
+
+class Adoption:
+    """Switches every part to a new config, or none."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        public_side: PublicSide,
+        supervisor: DispatcherSupervisor,
+        replayer: Replayer,
+        reconciler: Reconciler,
+        enrichment: Enrichment,
+        metrics: Metrics,
+        clock: Clock,
+        is_stopping: Callable[[], bool],
+    ) -> None:
+        self._store = store
+        self._public_side = public_side
+        self._supervisor = supervisor
+        self._replayer = replayer
+        self._reconciler = reconciler
+        self._enrichment = enrichment
+        self._metrics = metrics
+        self._clock = clock
+        self._is_stopping = is_stopping
+        self._log = log.get()
+
+    async def adopt(self, config: Config, changes: Changes) -> None:
+        """Switch to a config at once; on an error, nothing has changed.
+
+        Raises ConfigError, Stopping and StoreError.
+        """
+        sinks = await self._build(config, names={*changes.sinks.added, *changes.sinks.changed})
+        paused = await self._supervisor.paused()
+        if self._is_stopping():
+            raise Stopping("the relay is stopping")
+        for source in changes.sources.added:
+            self._metrics.add_source(source)
+            show_totals(self._store, self._metrics, source)
+        self._public_side.adopt(config)
+        self._replayer.routes = config.routes
+        self._reconciler.adopt(config.sources, config.routes)
+        self._enrichment.adopt(config)
+        grace = config.server.drain_timeout
+        self._supervisor.adopt(config.sinks, sinks, paused=paused, grace=grace)
+        for source in changes.sources.removed:
+            self._metrics.drop_source(source)
+        self.show_secrets(config)
+
+    async def _build(self, config: Config, *, names: Container[str]) -> dict[str, Sink]:
+        settings = [each for each in config.sinks if each.name in names]
+        sinks: dict[str, Sink] = {}
+        faults: list[Fault] = []
+        try:
+            sinks = await asyncio.to_thread(self._supervisor.build, settings)
+        except* (ValueError, InvalidTemplate) as errors:
+            # A file that was readable during the check is gone by now.
+            faults = [Fault("sink", str(error)) for error in errors.exceptions]
+        if faults:
+            raise ConfigError(str(config.file), tuple(faults))
+        return sinks
+
+    def show_secrets(self, config: Config) -> None:
+        """Show the sources' secrets in the metrics, and log the expired ones."""
+        for source in config.sources:
+            self._metrics.show_secrets(source.name, [key.label for key in source.keys])
+        for warning in expired(config.sources, now_ms=self._clock.now_ms()):
+            self._log.warning("config.warning", key=warning.path, reason=warning.message)
+
+
+def show_totals(store: Store, metrics: Metrics, source: str) -> None:
+    """Set a source's counters to what the store has counted."""
+    for total in store.totals(source):
+        metrics.counted(total)

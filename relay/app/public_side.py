@@ -1,0 +1,85 @@
+"""The public side: the receiver and its secret rotations behind the public listener."""
+
+import socket
+
+from relay.config import Config
+from relay.core.backpressure import Backpressure
+from relay.core.clock import Clock
+from relay.delivery.supervisor import DispatcherSupervisor
+from relay.receiver.app import Receiver
+from relay.receiver.intake import Intake
+from relay.receiver.reporter import RequestReporter
+from relay.receiver.secret_rotation import SecretRotations
+from relay.server.connection_limit import limited, public_total
+from relay.server.listener import Listener
+from relay.store import Store
+from relay.telemetry.activity_stream import ActivityStream
+from relay.telemetry.metrics import Metrics
+from relay.telemetry.traffic import Traffic
+
+
+class PublicSide:
+    """Takes the senders' requests in."""
+
+    def __init__(
+        self,
+        config: Config,
+        store: Store,
+        *,
+        supervisor: DispatcherSupervisor,
+        backpressure: Backpressure,
+        metrics: Metrics,
+        activity: ActivityStream,
+        traffic: Traffic,
+        clock: Clock,
+        files: int,
+        handed_over: socket.socket | None,
+    ) -> None:
+        """`files` is the process's limit of open files."""
+        reporter = RequestReporter(metrics=metrics, activity=activity, traffic=traffic, clock=clock)
+        intake = Intake(
+            store,
+            config.routes,
+            reporter=reporter,
+            backpressure=backpressure,
+            clock=clock,
+            wake=supervisor.wake,
+            offer=supervisor.offer,
+        )
+        self.rotations = SecretRotations(
+            store.quarantine, config.sources, intake=intake, metrics=metrics, clock=clock
+        )
+        self.receiver = Receiver(
+            config.sources,
+            intake=intake,
+            rotations=self.rotations,
+            limits=config.server,
+            reporter=reporter,
+            clock=clock,
+        )
+        limit = limited(
+            "public",
+            public_total(files),
+            is_trusted=self.receiver.trusts,
+            metrics=metrics,
+            clock=clock,
+        )
+        self.listener = Listener(
+            self.receiver,
+            config.server.listen,
+            grace=config.server.drain_timeout,
+            limit=limit,
+            handed_over=handed_over,
+            not_http=metrics.not_http,
+        )
+
+    def adopt(self, config: Config) -> None:
+        self.receiver.adopt(config.sources, config.routes, limits=config.server)
+        self.rotations.adopt(config.sources)
+        self.listener.grace = config.server.drain_timeout
+
+    async def drain(self) -> None:
+        """Answer what has come, and close; nothing is accepted any longer."""
+        await self.listener.retire()
+        self.receiver.draining = True
+        await self.listener.stop()
