@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import partial
 from random import SystemRandom
 from typing import Any
@@ -13,37 +12,16 @@ from relay.core.backpressure import Backpressure
 from relay.core.clock import Clock
 from relay.core.config_values import Duration
 from relay.core.delivery import Delivery
-from relay.core.errors import StoreError, Temporary
+from relay.core.errors import StoreError
 from relay.core.event import Event
 from relay.core.sink import Enricher, Sink, SinkSettings
 from relay.core.sink_status import SinkStatus
+from relay.delivery.configured_sink import ConfiguredSink
 from relay.delivery.dispatcher import Dispatcher
-from relay.outbound.batching import is_cancelled
 from relay.store import Store
 from relay.telemetry import log
 from relay.telemetry.activity_stream import ActivityStream
 from relay.telemetry.metrics import Metrics
-
-CLOSE_TIMEOUT_S = 5.0
-"""Time a replaced sink has to close; its replacement starts afterwards."""
-
-_CLOSED = "the sink was closed during the check"
-
-
-@dataclass(eq=False, slots=True)
-class _Member:
-    settings: SinkSettings
-    sink: Sink
-    dispatcher: Dispatcher
-    life: asyncio.Task[None] | None = None
-    """None while another relay dispatches the sink."""
-    checks: set[asyncio.Task[str | None]] = field(default_factory=set)
-    """Those in progress."""
-    is_closing: bool = False
-
-    @property
-    def name(self) -> str:
-        return self.settings.name
 
 
 class DispatcherSupervisor:
@@ -77,7 +55,7 @@ class DispatcherSupervisor:
         self._log = log.get()
         settings = tuple(settings)
         self._members = self._new_members(settings, self.build(settings))
-        self._leaving: dict[_Member, asyncio.Task[None]] = {}
+        self._leaving: dict[ConfiguredSink, asyncio.Task[None]] = {}
         self._parts: asyncio.TaskGroup
         self._closing: asyncio.Future[list[None]] | None = None
         self._turn = asyncio.Lock()
@@ -92,11 +70,12 @@ class DispatcherSupervisor:
 
     def _new_members(
         self, settings: Iterable[SinkSettings], built: Mapping[str, Sink]
-    ) -> dict[str, _Member]:
-        """Give each sink in `made` a dispatcher."""
+    ) -> dict[str, ConfiguredSink]:
+        """Give each sink in `built` a dispatcher."""
         chosen = ((each, built[each.name]) for each in settings if each.name in built)
         return {
-            each.name: _Member(each, sink, self._dispatcher(each, sink)) for each, sink in chosen
+            each.name: ConfiguredSink(each, sink, self._dispatcher(each, sink))
+            for each, sink in chosen
         }
 
     async def start(self, parts: asyncio.TaskGroup) -> None:
@@ -135,7 +114,7 @@ class DispatcherSupervisor:
 
     def _begin(
         self,
-        member: _Member,
+        member: ConfiguredSink,
         paused: Mapping[str, int],
         before_it: Sequence[asyncio.Task[None]] = (),
     ) -> None:
@@ -146,7 +125,7 @@ class DispatcherSupervisor:
             return
         if member.name in paused:
             member.dispatcher.pause(since_ms=paused[member.name])
-        member.life = self._parts.create_task(_run_after(before_it, member.dispatcher))
+        member.life = self._parts.create_task(member.run_after(before_it))
 
     async def paused(self) -> Mapping[str, int]:
         """The sinks that an operator has paused, configured now or not, and since when."""
@@ -160,7 +139,7 @@ class DispatcherSupervisor:
         paused: Mapping[str, int],
         grace: Duration,
     ) -> None:
-        """Run these sinks from now on: those in `made` are new, the others run on unchanged.
+        """Run these sinks from now on: those in `built` are new, the others run on unchanged.
 
         A sink that is replaced or removed starts no further sends, and those in flight finish
         within the grace. Its replacement starts afterwards; the backlog of a removed sink stays in
@@ -188,32 +167,20 @@ class DispatcherSupervisor:
             self._retire(old, grace)
         self._ownership.configure(self._members)
 
-    def _retire(self, member: _Member, grace: Duration) -> None:
+    def _retire(self, member: ConfiguredSink, grace: Duration) -> None:
         self._leaving[member] = self._parts.create_task(self._leave(member, grace))
 
-    async def _leave(self, member: _Member, grace: Duration) -> None:
+    async def _leave(self, member: ConfiguredSink, grace: Duration) -> None:
         await member.dispatcher.drain(grace)
         if member.life is not None:
             await asyncio.wait((member.life,))
         await self._store.reclaim(member.name)
-        await self._close(member)
+        await member.close()
         del self._leaving[member]
         if member.name not in self._members:
             self._metrics.drop_sink(member.name)
             with suppress(StoreError):
                 await self.report_orphans({member.name})
-
-    async def _close(self, member: _Member) -> None:
-        member.is_closing = True
-        try:
-            async with asyncio.timeout(CLOSE_TIMEOUT_S):
-                # A check in progress could still open a connection that nobody closes.
-                for check in member.checks:
-                    check.cancel()
-                await asyncio.gather(*member.checks, return_exceptions=True)
-                await member.sink.close()
-        except Exception as error:  # noqa: BLE001  whatever it is, the relay goes on without this sink
-            self._log.error("sink.bug", sink=member.name, **log.describe(error))
 
     async def report_orphans(self, names: Container[str] | None = None) -> None:
         """Log backlogs of unconfigured sinks, all or only `names`; raises StoreError."""
@@ -255,7 +222,7 @@ class DispatcherSupervisor:
             for member in self._members.values():
                 if member.life is not None:
                     since_ms = paused.get(member.name)
-                    _follow(member.dispatcher, since_ms, is_retried=member.name in retried)
+                    member.follow(since_ms, is_retried=member.name in retried)
 
     def statuses(self) -> Mapping[str, SinkStatus]:
         """How each sink is doing, here or at the relay that dispatches it."""
@@ -320,22 +287,7 @@ class DispatcherSupervisor:
 
     async def check(self, name: str) -> str | None:
         """Reach the destination without an event, as `Sink.check` does; also raises KeyError."""
-        member = self._members[name]
-        if member.is_closing:
-            raise Temporary(_CLOSED)
-        limit_s = member.settings.timeout.seconds
-        check = asyncio.ensure_future(member.sink.check())
-        member.checks.add(check)
-        check.add_done_callback(member.checks.discard)
-        try:
-            async with asyncio.timeout(limit_s):
-                return await check
-        except TimeoutError:
-            raise Temporary(f"no answer within {limit_s:g} s") from None
-        except asyncio.CancelledError:
-            if is_cancelled():
-                raise
-            raise Temporary(_CLOSED) from None
+        return await self._members[name].check()
 
     def render(self, name: str, event: Event) -> Mapping[str, Any]:
         """Return the message that a sink would send, with secrets masked.
@@ -354,26 +306,8 @@ class DispatcherSupervisor:
         It goes on if the caller is cancelled, and can be waited for again.
         """
         if self._closing is None:
-            self._closing = asyncio.gather(*(self._close(member) for member in self._everyone()))
+            self._closing = asyncio.gather(*(member.close() for member in self._everyone()))
         await asyncio.shield(self._closing)
 
-    def _everyone(self) -> list[_Member]:
+    def _everyone(self) -> list[ConfiguredSink]:
         return [*self._members.values(), *self._leaving]
-
-
-def _follow(dispatcher: Dispatcher, paused_ms: int | None, *, is_retried: bool) -> None:
-    is_paused = dispatcher.status().state == "paused"
-    dispatcher.refetch()
-    if paused_ms is not None and not is_paused:
-        dispatcher.pause(since_ms=paused_ms)
-    elif paused_ms is None and is_paused:
-        dispatcher.resume()
-    if is_retried:
-        dispatcher.probe_now()
-
-
-async def _run_after(predecessors: Sequence[asyncio.Task[None]], dispatcher: Dispatcher) -> None:
-    """Run once those that had the same name have left."""
-    if predecessors:
-        await asyncio.wait(predecessors)
-    await dispatcher.run()

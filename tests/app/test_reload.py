@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from relay.core.errors import StoreError
-from relay.delivery import supervisor
+from relay.delivery import configured_sink
 from relay.sinks.http import sink as http
 from relay.store.sqlite.operations import SqliteOperations
 from tests.app.reloading import body, document, ids, party, sink
@@ -375,7 +375,7 @@ async def test_a_sink_that_fails_to_close_does_not_delay_its_successor(
             raise ZeroDivisionError
         await asyncio.sleep(3600)
 
-    monkeypatch.setattr(supervisor, "CLOSE_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(configured_sink, "CLOSE_TIMEOUT_S", 0.05)
     async with (
         StubServer() as old,
         StubServer() as new,

@@ -222,7 +222,7 @@ async def test_one_hanging_or_failing_sink_does_not_delay_closing_the_others(
         if name == "leads":
             raise OSError(name)
 
-    monkeypatch.setattr("relay.delivery.supervisor.CLOSE_TIMEOUT_S", 0.1)
+    monkeypatch.setattr("relay.delivery.configured_sink.CLOSE_TIMEOUT_S", 0.1)
     async with StubServer() as destination:
         settings = service.read(tmp_path, destination=destination)
         opened = await Service.open(settings, clock=ShiftedClock())
