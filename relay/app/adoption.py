@@ -7,7 +7,7 @@ from relay.app.enrichment import Enrichment
 from relay.app.public_side import PublicSide
 from relay.config import Config
 from relay.config.changes import Changes
-from relay.config.checks import expired
+from relay.config.secret_checks import expired
 from relay.core.clock import Clock
 from relay.core.errors import ConfigError, Fault, InvalidTemplate, Stopping
 from relay.core.sink import Sink

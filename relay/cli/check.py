@@ -16,7 +16,7 @@ from relay.cli.diagnosis import diagnose
 from relay.cli.parameters import config_option, moment_option, parsed
 from relay.cli.printing import Output, printing
 from relay.config import Config, default_path, load, load_store
-from relay.config.checks import expired
+from relay.config.secret_checks import expired
 from relay.core.clock import SystemClock
 from relay.core.config_values import Duration, Secret
 from relay.core.errors import ConfigError, Fault, SinkError, StoreError

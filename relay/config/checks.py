@@ -1,18 +1,14 @@
 """Checks of several values together, and warnings about unusual values."""
 
 import stat
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
 
 from relay.config.api_checks import check_api
-from relay.config.rules import SECRET_MIN_BYTES
+from relay.config.secret_checks import check_form, check_secrets
 from relay.config.table import FAULTY, Findings, Place, Table, quoted
-from relay.core.authentication import SourceSettings
-from relay.core.config_values import Address, Duration, Secret
-from relay.core.errors import Fault
+from relay.core.config_values import Address, Duration
 from relay.core.event import KINDS, LEAD_CAPTURED, WEBHOOK_TEST
 from relay.core.routing import Route
 from relay.core.sample_events import series
@@ -22,10 +18,6 @@ from relay.outbound.template import opens_with
 
 SENDER_RETRY_WINDOW = Duration.parse("11m")
 """Longest time from an event's first attempt to its last: 6 attempts, 20 to 320 s apart."""
-
-SECRET_SHORT_BYTES = 16
-LABEL_SHARED_CHARS = SECRET_MIN_BYTES
-"""A label that shares this many characters with a secret is no coincidence."""
 
 TOLERANCE_LONG = Duration.parse("1h")
 
@@ -48,8 +40,7 @@ class Document:
 def check(document: Document, findings: Findings) -> None:
     """Note all faults and warnings that concern several values."""
     _distinct(document, findings)
-    _secrets(document, findings)
-    _labels(document, findings)
+    check_secrets(document.sources, document.admin, findings)
     _named_sources(document, findings)
     _listeners(document, findings)
     _store(document, findings)
@@ -62,26 +53,6 @@ def check(document: Document, findings: Findings) -> None:
     _rules(document, findings)
     _destinations(document, findings)
     _enrichment(document, findings)
-
-
-def expired(sources: Iterable[SourceSettings], *, now_ms: int) -> tuple[Fault, ...]:
-    """Return a warning per expired secret; not part of `check`, because it depends on the time."""
-    return tuple(
-        Fault(
-            f"source.{source.name}.secrets",
-            f"{key.label} {_EXPIRED}{_if_last(source, now_ms)}",
-        )
-        for source in sources
-        for key in source.expired(now_ms)
-    )
-
-
-def _if_last(source: SourceSettings, now_ms: int) -> str:
-    none_left = len(source.expired(now_ms)) == len(source.keys)
-    return ", and the source has no other: every request is refused" if none_left else ""
-
-
-_EXPIRED = "has reached its `until` and no longer verifies"
 
 
 def _distinct(document: Document, findings: Findings) -> None:
@@ -100,89 +71,12 @@ def _distinct(document: Document, findings: Findings) -> None:
                 findings.fault(table.at(key), message)
 
 
-def _secrets(document: Document, findings: Findings) -> None:
-    owners: dict[Secret, tuple[int, Place]] = {}
-    for index, source in enumerate(document.sources):
-        for place, secret in _signing_secrets(source):
-            owner, first = owners.setdefault(secret, (index, place))
-            if first is place:
-                _secret_form(place, secret, findings)
-            elif owner == index:
-                findings.fault(place, f"is the same as {first.text}: expected another secret")
-            else:
-                # hostile-requests.md, row 53: secrets belong to one route.
-                findings.warn(
-                    place, f"is the same as {first.text}: each source accepts the other's requests"
-                )
-    _tokens(document.admin, findings)
-
-
-def _tokens(admin: Table, findings: Findings) -> None:
-    token, viewer_token = admin.get("token"), admin.get("viewer_token")
-    if token is not None:
-        _secret_form(admin.at("token"), token, findings)
-    if viewer_token is None:
-        return
-    if viewer_token == token:
-        message = "is the same as admin.token: expected another secret"
-        findings.fault(admin.at("viewer_token"), message)
-    else:
-        _secret_form(admin.at("viewer_token"), viewer_token, findings)
-
-
-def _signing_secrets(source: Table) -> Iterator[tuple[Place, Secret]]:
-    """Yield the readable secrets of a source with their places."""
-    for place, table in _items(source, "secrets"):
-        if (secret := table.get("secret")) is not None:
-            yield place, secret
-
-
-def _labels(document: Document, findings: Findings) -> None:
-    known = [
-        secret.reveal() for source in document.sources for _, secret in _signing_secrets(source)
-    ]
-    for source in document.sources:
-        seen: dict[str, Place] = {}
-        for index, (place, table) in enumerate(_items(source, "secrets"), 1):
-            label = table.get("label")
-            if label is not None and any(_shares_text(label, secret) for secret in known):
-                # The fault must not repeat the label either.
-                findings.fault(table.at("label"), "repeats a part of a secret: expected a name")
-                continue
-            first = seen.setdefault(label or str(index), place)
-            if first is not place:
-                message = f"is already used by {first.text}: expected another label"
-                findings.fault(table.at("label"), message)
-
-
-def _shares_text(label: str, secret: str) -> bool:
-    plain = secret.casefold()
-    return any(
-        label[start : start + LABEL_SHARED_CHARS] in plain
-        for start in range(len(label) - LABEL_SHARED_CHARS + 1)
-    )
-
-
-def _secret_form(place: Place, secret: Secret, findings: Findings) -> None:
-    value = secret.reveal()
-    if len(value.encode()) < SECRET_SHORT_BYTES:
-        findings.warn(place, f"is short: a good secret has {SECRET_SHORT_BYTES} bytes or more")
-    if value != value.strip():
-        findings.warn(place, "starts or ends with white space, which counts")
-
-
-def _items(table: Table, key: str) -> Iterator[tuple[Place, Any]]:
-    for index, item in enumerate(table.get(key) or ()):
-        if item is not FAULTY:
-            yield table.at(key).item(index), item
-
-
 def _named_sources(document: Document, findings: Findings) -> None:
     if not all(isinstance(name, str) for name in document.source_names):
         return  # a sink may refer to the source whose name is unreadable
     names = [name for source in document.sources if (name := source.get("name")) is not None]
     for sink in document.sinks:
-        for place, name in _items(sink, "sources"):
+        for place, name in sink.items("sources"):
             if name not in document.source_names:
                 findings.fault(place, f"is not a source: {quoted(name)}{_known(name, names)}")
 
@@ -258,7 +152,7 @@ def _apis(document: Document, findings: Findings) -> None:
         if isinstance(api := source.get("api"), Table):
             check_api(api, findings)
             if (key := api.get("key")) is not None:
-                _secret_form(api.at("key"), key, findings)
+                check_form(api.at("key"), key, findings)
         _reconciliation(document, source, findings)
 
 
@@ -299,7 +193,7 @@ def _reach(document: Document, findings: Findings) -> None:
             Place("", "").key("sink"), "none is configured: events are stored, but not delivered"
         )
     for sink in document.sinks:
-        for place, glob in _items(sink, "events"):
+        for place, glob in sink.items("events"):
             if not any(_reaches(kind, glob) for kind in KINDS):
                 findings.warn(
                     place, f"matches no kind of the video service{suggestion(glob, KINDS)}"
@@ -344,13 +238,13 @@ def _enrichment(document: Document, findings: Findings) -> None:
                 "nobody can say what a person has watched: expected [source.api] for at least one "
                 "source of the sink",
             )
-        globs = [glob for _, glob in _items(sink, "events")]
+        globs = [glob for _, glob in sink.items("events")]
         if not any(_reaches(LEAD_CAPTURED, glob) for glob in globs):
             findings.warn(sink.at("enrich"), f"does nothing: `events` has no {LEAD_CAPTURED}")
 
 
 def _sources_of(sink: Table, document: Document) -> list[Table]:
-    names = {name for _, name in _items(sink, "sources")}
+    names = {name for _, name in sink.items("sources")}
     return [source for source in document.sources if not names or source.get("name") in names]
 
 

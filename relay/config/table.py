@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial, reduce
 from operator import or_
@@ -89,6 +89,12 @@ class Table:
 
     def at(self, name: str) -> Place:
         return self.place.key(name)
+
+    def items(self, name: str) -> Iterator[tuple[Place, Any]]:
+        """Yield the readable items of a list, with their places."""
+        for index, item in enumerate(self.get(name) or ()):
+            if item is not FAULTY:
+                yield self.at(name).item(index), item
 
     def faulty(self) -> set[str]:
         """Return the known keys whose values are unreadable, in whole or in part."""

@@ -19,7 +19,7 @@ from relay.config import (
     load_admin_token,
     load_store,
 )
-from relay.config.checks import expired
+from relay.config.secret_checks import expired
 from relay.core.authentication import SigningSecret, SourceSettings
 from relay.core.config_values import Secret
 from relay.core.errors import ConfigError
