@@ -6,7 +6,8 @@ from typing import Any
 
 from relay.core.delivery import SinkResponse
 from relay.core.errors import Refused, SinkError, Temporary
-from relay.sinks.kafka.producer import BATCH_BYTES, Producer, Record
+from relay.sinks.kafka.batch import Record
+from relay.sinks.kafka.producer import BATCH_BYTES, Producer
 
 _MANY = 10_000
 """Maximum number of records in a batch."""

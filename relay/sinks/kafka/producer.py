@@ -10,13 +10,14 @@ import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, Message
 
 from relay.core.delivery import SinkResponse
 from relay.core.errors import Misconfigured, SinkError, Temporary
+from relay.sinks.kafka.batch import Batch, Outcome, Record
 from relay.sinks.kafka.errors import classify
 
 BATCH_BYTES = 65_536
@@ -56,18 +57,6 @@ _FATAL = (KafkaException, SystemError)
 
 In a delivery report, the first call into C makes a SystemError of it. A KafkaError comes bare, too.
 """
-
-
-class Record(NamedTuple):
-    """One event as Kafka takes it."""
-
-    topic: str
-    key: bytes | None
-    value: bytes
-    headers: list[tuple[str, str | bytes | None]]
-
-
-Outcome = SinkResponse | Exception | None
 
 
 class Producer:
@@ -132,7 +121,7 @@ class Producer:
     async def _deliver(
         self, records: Mapping[int, Record], until_s: float
     ) -> Mapping[int, Outcome]:
-        batch = _Batch(len(records))
+        batch = Batch(len(records))
         for number, record in records.items():
             self._produce(record, number, batch)
         self._work.set()
@@ -179,7 +168,7 @@ class Producer:
             self._abandoned = True
             self._work.set()
 
-    def _produce(self, record: Record, number: int, batch: "_Batch") -> None:
+    def _produce(self, record: Record, number: int, batch: Batch) -> None:
         topic, key, value, headers = record
         report = partial(self._report, batch, number)
         try:
@@ -190,7 +179,7 @@ class Producer:
             batch.add(number, Temporary("the client's queue is full"))
 
     def _report(
-        self, batch: "_Batch", number: int, error: KafkaError | None, message: Message
+        self, batch: Batch, number: int, error: KafkaError | None, message: Message
     ) -> None:
         """Called in the client's thread."""
         try:
@@ -289,25 +278,3 @@ class Producer:
         elif not isinstance(self.trouble, Misconfigured):
             # One that someone has to mend says more than another broker that is away.
             self.trouble = classify(error)
-
-
-class _Batch:
-    """Collects the outcomes of records that were produced together."""
-
-    def __init__(self, count: int) -> None:
-        self._count = count
-        self._loop = asyncio.get_running_loop()
-        self.outcomes: dict[int, Outcome] = {}
-        self.complete: asyncio.Future[None] = self._loop.create_future()
-
-    def add(self, number: int, outcome: Outcome) -> None:
-        """Called in the loop's thread and in the client's, each for other records."""
-        self.outcomes[number] = outcome
-        if len(self.outcomes) == self._count:
-            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-                self._loop.call_soon_threadsafe(self._set_complete)
-
-    def _set_complete(self) -> None:
-        # Both threads may have added the last outcome at once.
-        if not self.complete.done():
-            self.complete.set_result(None)

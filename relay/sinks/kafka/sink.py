@@ -15,8 +15,8 @@ from relay.core.setting_errors import Faults
 from relay.core.sink import BatchSettings, Outcomes
 from relay.outbound import message, tls
 from relay.outbound.batching import BatchOnlySink, prepare
+from relay.sinks.kafka.batch import Record
 from relay.sinks.kafka.cluster import Cluster
-from relay.sinks.kafka.producer import Record
 
 _SHARE = 0.8
 """Share of the sink's timeout, so that a failure still has its reason."""

@@ -14,6 +14,7 @@ from relay.core.delivery import SinkResponse
 from relay.core.errors import Temporary
 from relay.core.event import Event
 from relay.sinks.kafka import producer as kafka_producer
+from relay.sinks.kafka.batch import Batch
 from relay.sinks.kafka.cluster import Cluster
 from relay.sinks.kafka.producer import Producer
 from tests.conftest import ManualClock
@@ -115,7 +116,7 @@ async def test_two_threads_may_add_the_last_outcome_at_once(
             super().__setitem__(key, value)
             barrier.wait(20)
 
-    batch = kafka_producer._Batch(2)
+    batch = Batch(2)
     batch.outcomes = Rendezvous()
     other = threading.Thread(target=batch.add, args=(1, SinkResponse()))
     other.start()
