@@ -1,169 +1,20 @@
-"""Protocol and records of operators' queries and changes."""
+"""Protocol of operators' queries and changes."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Protocol
 
-from relay.core.delivery import Status
-from relay.core.event import Event
 from relay.core.routing import Route
 from relay.store.overview import Overview
+from relay.store.records import (
+    Accepted,
+    Attempted,
+    DeadLetter,
+    EventRecord,
+    History,
+    Reason,
+)
 from relay.store.replays import Mark, PlannedDelivery, Replay, ReplayCandidate, ReplayState
-from relay.store.rows import ORIGINAL, SUPERSEDED
 from relay.store.selection import Selection
-
-
-@dataclass(frozen=True, slots=True)
-class DeliveryRecord:
-    """One delivery; times are milliseconds since the epoch."""
-
-    sink: str
-    status: Status
-    attempts: int
-    due_ms: int | None
-    """Set only while it is pending and no earlier delivery of its ordering key is."""
-    settled_ms: int | None
-    reason: str | None
-    replay: int | None
-    """The last replay that opened it."""
-
-
-@dataclass(frozen=True, slots=True)
-class EventRecord:
-    """One event in a list."""
-
-    seq: int
-    source: str
-    id: str
-    kind: str
-    created_at: str | None
-    received_ms: int
-    bytes: int | None
-    """Size of the body; None once its retention is over."""
-    deliveries: Sequence[DeliveryRecord]
-    reconstructed: bool = False
-    """Made from the sender's API, because the original was lost in an outage."""
-    superseded: bool = False
-    """Reconstructed, and the original has arrived since."""
-
-    @classmethod
-    def of(cls, row: Sequence[Any], deliveries: Sequence[DeliveryRecord]) -> Self:
-        """Make a record of the columns of an event, in this order."""
-        seq, source, event_id, kind, created_at, received_ms, size, mark = row
-        return cls(
-            seq,
-            source,
-            event_id,
-            kind,
-            created_at,
-            received_ms,
-            size,
-            deliveries,
-            reconstructed=mark != ORIGINAL,
-            superseded=mark == SUPERSEDED,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class AttemptRecord:
-    """One attempt."""
-
-    sink: str
-    started_ms: int
-    duration_ms: int
-    result: str
-    status: int | None
-    """The destination's own status code."""
-    reason: str
-    answer: str
-    """The beginning of the destination's answer."""
-    replay: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class History:
-    """One event with its content and attempts."""
-
-    event: EventRecord
-    headers: bytes | None
-    body: bytes | None
-    is_damaged: bool
-    """Whether the stored body differs from the received one."""
-    attempts: Sequence[AttemptRecord]
-
-    def intact_event(self) -> Event | None:
-        """Return the event as sinks get it; None if its body is gone or damaged."""
-        if self.body is None or self.is_damaged:
-            return None
-        return Event(
-            source=self.event.source,
-            id=self.event.id,
-            kind=self.event.kind,
-            created_at=self.event.created_at,
-            received_ms=self.event.received_ms,
-            body=self.body,
-            headers=self.headers or b"",
-            reconstructed=self.event.reconstructed,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class DeadLetter:
-    """One delivery that the relay has given up."""
-
-    seq: int
-    source: str
-    id: str
-    kind: str
-    received_ms: int
-    sink: str
-    attempts: int
-    settled_ms: int | None
-    reason: str | None
-    reconstructed: bool = False
-    """Made from the sender's API, because the original was lost in an outage."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reason:
-    """A sink's dead letters with one reason."""
-
-    sink: str
-    reason: str | None
-    count: int
-    first_ms: int | None
-    """When the first of them died."""
-    last_ms: int | None
-
-
-class Accepted(NamedTuple):
-    """An accepted event; `number` increases with each."""
-
-    number: int
-    received_ms: int
-    source: str
-    id: str
-    kind: str
-    sinks: Sequence[str]
-    reconstructed: bool = False
-
-
-class Attempted(NamedTuple):
-    """An attempt with its event; `number` increases with each."""
-
-    number: int
-    started_ms: int
-    duration_ms: int
-    result: str
-    status: int | None
-    reason: str
-    replay: int | None
-    sink: str
-    source: str
-    id: str
-    kind: str
-    received_ms: int
-
 
 GoesOn = Callable[[int], bool]
 """Called after each step with the number so far; the change ends at False."""

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from relay.store.operations import AttemptRecord, History
+from relay.store.records import AttemptRecord, History
 
 
 @dataclass(frozen=True, slots=True)

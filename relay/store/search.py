@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from relay.core.routing import Route
-from relay.store.operations import EventRecord
+from relay.store.records import EventRecord
 from relay.store.selection import Selection
 
 

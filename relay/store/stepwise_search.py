@@ -8,7 +8,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 from relay.core.clock import Clock
 from relay.core.routing import Route
 from relay.store.conditions import Condition
-from relay.store.operations import EventRecord
+from relay.store.records import EventRecord
 from relay.store.search import Count, EventPage
 from relay.store.selection import Selection
 

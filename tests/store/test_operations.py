@@ -13,7 +13,7 @@ from relay.core.delivery import Result, Status
 from relay.core.event import Event
 from relay.core.routing import Route
 from relay.store import Store
-from relay.store.operations import Reason
+from relay.store.records import Reason
 from relay.store.replays import Mark, PlannedDelivery, Replay
 from relay.store.selection import Selection
 from relay.store.unreadable import UnreadableReason

@@ -7,7 +7,8 @@ from relay.admin.api.filters import PROBLEMS, require_one, selected_dead
 from relay.admin.api.parameters import Filter, Order, Page
 from relay.admin.operation import Nothing, Operation
 from relay.admin.services import AdminServices
-from relay.store.operations import DeadLetter, GoesOn, Reason, always
+from relay.store.operations import GoesOn, always
+from relay.store.records import DeadLetter, Reason
 from relay.store.selection import Selection
 from relay.store.unreadable import UnreadableRecord
 

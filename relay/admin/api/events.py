@@ -10,7 +10,7 @@ from relay.admin.api.filters import PROBLEMS, selected
 from relay.admin.api.parameters import Filter, Limit, Milliseconds, Number, Page, Text
 from relay.admin.operation import Operation
 from relay.admin.services import AdminServices
-from relay.store.operations import AttemptRecord, EventRecord, History
+from relay.store.records import AttemptRecord, EventRecord, History
 from relay.store.related import Related
 from relay.store.search import Count
 

@@ -3,7 +3,8 @@
 import math
 from collections.abc import AsyncIterator
 
-from relay.store.operations import Accepted, Attempted, Operations
+from relay.store.operations import Operations
+from relay.store.records import Accepted, Attempted
 from relay.store.replays import Mark
 from relay.telemetry.activity_stream import Activity
 

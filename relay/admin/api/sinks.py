@@ -13,7 +13,7 @@ from relay.core.errors import SinkError
 from relay.core.retry import result_of
 from relay.core.sink_status import SinkStatus
 from relay.store import Backlog
-from relay.store.operations import EventRecord
+from relay.store.records import EventRecord
 from relay.store.selection import Selection
 
 

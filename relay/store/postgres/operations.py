@@ -4,16 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 
 from relay.core.routing import Route
-from relay.store.operations import (
-    Accepted,
-    Attempted,
-    DeadLetter,
-    EventRecord,
-    GoesOn,
-    History,
-    Reason,
-    always,
-)
+from relay.store.operations import GoesOn, always
 from relay.store.overview import Overview
 from relay.store.postgres import operator_queries, operator_writes, orders, recent
 from relay.store.postgres import overview as overviews
@@ -22,6 +13,14 @@ from relay.store.postgres.shared import Part, Shared
 from relay.store.postgres.text import storable
 from relay.store.postgres.visible_numbers import VisibleNumbers
 from relay.store.postgres.withdrawals import Withdrawals
+from relay.store.records import (
+    Accepted,
+    Attempted,
+    DeadLetter,
+    EventRecord,
+    History,
+    Reason,
+)
 from relay.store.replays import Mark, PlannedDelivery, Replay, ReplayCandidate, ReplayState
 from relay.store.selection import Selection
 

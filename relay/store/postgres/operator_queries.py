@@ -10,14 +10,6 @@ from relay.core.routing import Route
 from relay.store.conditions import ALL, Condition, all_of
 from relay.store.globs import regular_expression
 from relay.store.keyed_digests import PersonDigests
-from relay.store.operations import (
-    AttemptRecord,
-    DeadLetter,
-    DeliveryRecord,
-    EventRecord,
-    History,
-    Reason,
-)
 from relay.store.postgres.conditions import (
     WITH_PREFIX,
     fits,
@@ -28,6 +20,14 @@ from relay.store.postgres.conditions import (
 from relay.store.postgres.driver import Database, Row
 from relay.store.postgres.missed import missed
 from relay.store.postgres.text import storable
+from relay.store.records import (
+    AttemptRecord,
+    DeadLetter,
+    DeliveryRecord,
+    EventRecord,
+    History,
+    Reason,
+)
 from relay.store.rows import ORIGINAL, is_damaged
 from relay.store.selection import Selection
 

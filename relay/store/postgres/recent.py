@@ -1,7 +1,7 @@
 """Recent events and attempts in SQL, oldest first, page by page."""
 
-from relay.store.operations import Accepted, Attempted
 from relay.store.postgres.driver import Database
+from relay.store.records import Accepted, Attempted
 from relay.store.replays import Mark
 
 # Both tables grow at the end, so a scan back from there reads only newer rows.

@@ -6,17 +6,16 @@ from functools import partial
 from relay.core.delivery import Status
 from relay.core.errors import StoreError
 from relay.core.routing import Route
-from relay.store.operations import (
+from relay.store.operations import GoesOn, always
+from relay.store.overview import Overview
+from relay.store.records import (
     Accepted,
     Attempted,
     DeadLetter,
     EventRecord,
-    GoesOn,
     History,
     Reason,
-    always,
 )
-from relay.store.overview import Overview
 from relay.store.replays import Mark, PlannedDelivery, Replay, ReplayCandidate, ReplayState
 from relay.store.selection import Selection
 from relay.store.sqlite import due, operator_queries, operator_writes, recent

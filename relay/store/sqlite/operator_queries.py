@@ -11,7 +11,7 @@ from relay.core.delivery import Status
 from relay.core.event import KINDS
 from relay.core.routing import Route
 from relay.store.conditions import ALL, Condition, all_of
-from relay.store.operations import (
+from relay.store.records import (
     AttemptRecord,
     DeadLetter,
     DeliveryRecord,

@@ -1,6 +1,6 @@
 """Recent events and attempts in SQL, oldest first, page by page."""
 
-from relay.store.operations import Accepted, Attempted
+from relay.store.records import Accepted, Attempted
 from relay.store.replays import Mark
 from relay.store.sqlite.driver import Row, sqlite3
 

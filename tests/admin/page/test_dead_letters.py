@@ -13,7 +13,7 @@ import pytest
 from relay.admin.page import visit
 from relay.admin.page.views.dead_letters import section as view
 from relay.admin.page.views.dead_letters.causes import REASON_MAX, cause_of
-from relay.store.operations import Reason
+from relay.store.records import Reason
 from tests import service
 from tests.admin.page.document import Element
 from tests.admin.page.visiting import ADMIN, HOSTILE, VIEWER_TOKEN, visiting

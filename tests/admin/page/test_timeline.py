@@ -6,7 +6,7 @@ from relay.admin.page.views.events.steps import Record
 from relay.admin.page.views.events.timeline import Timeline, timeline
 from relay.core.delivery import Status
 from relay.core.sink_status import SinkStatus
-from relay.store.operations import AttemptRecord, DeliveryRecord, EventRecord
+from relay.store.records import AttemptRecord, DeliveryRecord, EventRecord
 from relay.store.replays import Mark, Replay
 from relay.store.selection import Selection
 from relay.store.sink_states import Span

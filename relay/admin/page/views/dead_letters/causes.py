@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 
 from relay.admin.page.visit import ADDRESS
-from relay.store.operations import Reason
+from relay.store.records import Reason
 
 REASON_MAX = 300
 """Characters of a reason that stand in a URL; as a filter, a part of it selects as well."""

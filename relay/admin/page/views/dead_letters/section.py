@@ -22,7 +22,7 @@ from relay.admin.page.views.dead_letters import unreadable
 from relay.admin.page.views.dead_letters.causes import cause_of
 from relay.admin.page.visit import Context, Done, Notice, Visit
 from relay.core.event import KINDS
-from relay.store.operations import DeadLetter
+from relay.store.records import DeadLetter
 
 UNREADABLE_SHOWN = 5
 PAGE_ROWS = 50

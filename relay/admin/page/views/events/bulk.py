@@ -17,7 +17,7 @@ from relay.admin.page.text.formats import iso
 from relay.admin.page.view import Action, View
 from relay.admin.page.views.events import bulk_jobs
 from relay.admin.page.visit import Context, Done, Notice, Visit
-from relay.store.operations import EventRecord
+from relay.store.records import EventRecord
 
 SAMPLE = 5
 SAMPLE_MS = 200

@@ -20,7 +20,7 @@ from relay.admin.page.views.events.steps import Record, next_try
 from relay.admin.page.views.events.timeline import timeline
 from relay.admin.page.visit import Context, Done, Notice, Visit
 from relay.core.delivery import Status
-from relay.store.operations import DeliveryRecord, EventRecord, History
+from relay.store.records import DeliveryRecord, EventRecord, History
 from relay.store.related import Related
 from relay.store.replays import Replay
 

@@ -24,7 +24,7 @@ from relay.admin.page.text.formats import iso
 from relay.admin.page.view import Action, Section, Table, View
 from relay.admin.page.views.events import bulk, event, find, replays
 from relay.admin.page.visit import Context, Done, Visit
-from relay.store.operations import EventRecord
+from relay.store.records import EventRecord
 from relay.store.search import Count
 
 BUDGET_MS = 200

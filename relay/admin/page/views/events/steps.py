@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from relay.admin.page.text.formats import duration
 from relay.core.delivery import STATUS_AFTER, Status
 from relay.core.sink_status import SinkStatus
-from relay.store.operations import AttemptRecord, DeliveryRecord, EventRecord
+from relay.store.records import AttemptRecord, DeliveryRecord, EventRecord
 from relay.store.replays import Replay
 from relay.store.sink_states import Span
 
