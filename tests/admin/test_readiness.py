@@ -15,7 +15,7 @@ class Quick:
         await asyncio.sleep(0)
 
 
-async def test_whoever_asks_while_a_probe_ends_gets_an_answer() -> None:
+async def test_a_caller_that_asks_while_a_probe_ends_gets_an_answer() -> None:
     readiness = Readiness(cast("Any", Quick()), ManualClock(), draining=lambda: False)
 
     async def ask(moments: int) -> list[str]:

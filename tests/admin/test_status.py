@@ -240,7 +240,7 @@ async def held(relay: Relay) -> AsyncIterator[None]:
         await asyncio.gather(*waits)
 
 
-async def test_a_disk_that_hangs_keeps_no_verdict_back(tmp_path: Path) -> None:
+async def test_a_hanging_disk_does_not_delay_the_verdict(tmp_path: Path) -> None:
     async with delivering(tmp_path, 200) as running, held(running.relay):
         status = await running.operator.get("/status")
     first, second = status["problems"][:2]

@@ -93,7 +93,7 @@ async def test_a_sink_with_enrich_says_what_the_lead_watched_and_others_do_not(
     assert asked.header["authorization"] == f"Bearer {KEY}"
 
 
-async def test_another_event_of_the_person_asks_nobody(
+async def test_another_event_of_the_person_requests_no_history(
     tmp_path: Path, destination: StubServer, api: StubServer
 ) -> None:
     view = {"id": "v", "event": "video.watched", "data": {"viewer": {"email": EMAIL}}}

@@ -68,7 +68,7 @@ def test_more_relays_on_one_database_share_fewer_transactions() -> None:
     assert estimate(2_000, relays=10).database > estimate(2_000, relays=1).database
 
 
-def test_what_is_saturated_first_is_named_and_says_what_gets_through() -> None:
+def test_the_first_saturated_resource_is_named_with_its_throughput() -> None:
     found = estimate(4_000)
     assert found.busiest == "sink"
     assert found.sink == pytest.approx(2.5)

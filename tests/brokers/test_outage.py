@@ -189,7 +189,7 @@ def case(request: pytest.FixtureRequest) -> Iterator[outage.Case]:
 
 
 @pytest.mark.parametrize("kind", [Amqp, Mqtt, Nats, Redis], ids=lambda kind: kind.sink_type)
-def test_a_missing_program_is_the_reason_that_shows(
+def test_a_missing_program_is_the_reported_reason(
     kind: type[outage.Case], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", "")
@@ -199,7 +199,7 @@ def test_a_missing_program_is_the_reason_that_shows(
     case.stop()
 
 
-async def test_every_event_outlives_three_outages(case: outage.Case, tmp_path: Path) -> None:
+async def test_every_event_survives_three_outages(case: outage.Case, tmp_path: Path) -> None:
     outcome = await outage.run(case, tmp_path)
     print(f"{case.sink_type}: {outcome.duplicates} duplicates")  # noqa: T201
     assert outcome.missing == 0

@@ -55,7 +55,7 @@ async def test_an_endpoint_that_is_missing_is_no_fault(tmp_path: Path) -> None:
     assert str(api["text"]).endswith("no endpoint is set: relay endpoint register")
 
 
-async def test_what_a_key_may_not_read_is_named(tmp_path: Path) -> None:
+async def test_a_permission_that_the_key_lacks_is_named(tmp_path: Path) -> None:
     async with developing(tmp_path) as developer:
         endpoint = await developer.register()
         developer.is_admin = False

@@ -188,7 +188,7 @@ async def test_events_come_from_the_sinks(tmp_path: Path) -> None:
         assert developer.served.sandbox.workspace.endpoints[endpoint].events == []
 
 
-async def test_no_kind_at_all_is_not_made_into_all_of_them(tmp_path: Path) -> None:
+async def test_an_empty_list_of_kinds_does_not_mean_all_kinds(tmp_path: Path) -> None:
     async with developing(tmp_path) as developer:
         developer.rest = SINK.format("a", '"webhook.test"', "")
         endpoint = await developer.register(more=" --events lead.captured")

@@ -171,7 +171,7 @@ def test_a_sink_that_declines_is_rendered_with_a_remark(run: Run) -> None:
     assert "evt_lead" in result.out
 
 
-def test_what_is_asked_only_when_a_message_is_sent_is_named(run: Run, tmp_path: Path) -> None:
+def test_a_value_that_is_looked_up_only_when_sending_is_named(run: Run, tmp_path: Path) -> None:
     assert "what the person has watched" not in run("render", "--sink", "crm").err
     with (tmp_path / "config.toml").open("a") as config:
         config.write(ENRICHED)

@@ -141,7 +141,7 @@ def test_an_unusable_file_is_named() -> None:
 
 
 @pytest.mark.usefixtures("failing")
-def test_a_bug_shows_its_place_but_not_its_text() -> None:
+def test_a_bug_report_names_the_place_but_not_the_text() -> None:
     result = failed(ZeroDivisionError("whsec_inside_of_a_text"))
     assert result.exit_code == 70
     assert result.stderr.startswith("relay: internal error, please report it")

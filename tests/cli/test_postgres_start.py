@@ -102,7 +102,7 @@ def test_the_connection_is_in_the_document_for_programs(guarded: GuardedServer, 
     assert "password authentication failed" in document["database"]["text"]
 
 
-def test_without_connect_nobody_asks_the_database(guarded: GuardedServer, run: Run) -> None:
+def test_without_connect_the_database_is_not_contacted(guarded: GuardedServer, run: Run) -> None:
     result = run(guarded.dsn(port=free_port()), "check-config")
     assert result.exit_code == 0, result.output
     assert "database " not in result.output.partition("store")[2].partition("\n")[2]

@@ -116,7 +116,7 @@ async def test_a_label_says_which_secret_changes(tmp_path: Path) -> None:
         assert in_use(developer, endpoint)
 
 
-async def test_what_fails_beforehand_changes_nothing(tmp_path: Path) -> None:
+async def test_a_failure_before_the_change_changes_nothing(tmp_path: Path) -> None:
     async with developing(tmp_path) as developer, receiving(developer) as (relay, endpoint):
         before = developer.secret_of(endpoint)
 

@@ -63,7 +63,7 @@ async def test_one_event_is_signed_sent_and_reported(relay: StubServer, send: Se
     assert parsed.candidates == (signature.sign(SECRET.encode(), parsed.timestamp, request.body),)
 
 
-async def test_all_is_one_of_each_kind(relay: StubServer, send: Send) -> None:
+async def test_all_sends_one_event_of_each_kind(relay: StubServer, send: Send) -> None:
     result = await send("all")
     assert result.exit_code == 0
     assert [orjson.loads(each.body)["event"] for each in relay.requests] == list(KINDS)

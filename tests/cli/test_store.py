@@ -252,7 +252,7 @@ def test_a_file_that_is_not_a_store_is_one_line(path: Path, check: Check, conten
     assert path.read_bytes() == content
 
 
-async def test_a_copy_that_does_not_arrive_whole_leaves_no_file(tmp_path: Path) -> None:
+async def test_an_incomplete_copy_leaves_no_file(tmp_path: Path) -> None:
     destination = StubServer()
     head = b"HTTP/1.1 200 OK\r\nrelay-version: 0.2.0\r\ncontent-length: 1000\r\n\r\n"
     destination.reply = lambda _: head + b"the beginning"

@@ -186,7 +186,7 @@ def test_other_keys_are_checked_despite_an_unreadable_value(
     assert set(others) <= {key_path.partition("[")[0] for key_path in reported}
 
 
-def test_a_check_of_two_keys_never_blames_an_unreadable_one(
+def test_a_check_of_two_keys_does_not_report_an_unreadable_one(
     tmp_path: Path, files: dict[str, str]
 ) -> None:
     without = valid_keys("http", files) | {"client_cert_file": "5", "client_key_file": '"/nowhere"'}

@@ -83,13 +83,13 @@ def test_a_share_of_a_delivery_starts_none(credit: DeliveryCredit) -> None:
     assert sink.account.balance == SHARED_AT
 
 
-def test_a_sink_that_does_not_ask_gets_nothing(credit: DeliveryCredit) -> None:
+def test_an_idle_sink_gets_no_credit(credit: DeliveryCredit) -> None:
     sink = Sink(credit)
     earn(credit, 3 * SHARED_AT)
     assert (sink.wakeups, sink.account.balance) == (0, 0)
 
 
-def test_what_was_saved_before_is_shared_with_the_next_delivery(credit: DeliveryCredit) -> None:
+def test_saved_credit_is_shared_with_the_next_delivery(credit: DeliveryCredit) -> None:
     earn(credit, 2 * SHARED_AT - 1)
     sinks = [Sink(credit), Sink(credit)]
     for sink in sinks:
@@ -98,7 +98,7 @@ def test_what_was_saved_before_is_shared_with_the_next_delivery(credit: Delivery
     assert [sink.account.balance for sink in sinks] == [SHARED_AT, SHARED_AT]
 
 
-def test_only_so_much_is_saved_up(credit: DeliveryCredit) -> None:
+def test_saved_credit_is_bounded(credit: DeliveryCredit) -> None:
     earn(credit, 10 * SAVED_MAX)
     sink = Sink(credit)
     sink.ask()
@@ -116,7 +116,7 @@ def test_a_sink_that_asks_twice_gets_one_share(credit: DeliveryCredit) -> None:
     assert eager.wakeups == 1
 
 
-def test_a_share_is_for_one_asking(credit: DeliveryCredit) -> None:
+def test_each_share_needs_its_own_request(credit: DeliveryCredit) -> None:
     sink = Sink(credit)
     sink.ask()
     earn(credit, SHARED_AT)
@@ -125,7 +125,7 @@ def test_a_share_is_for_one_asking(credit: DeliveryCredit) -> None:
     assert (sink.wakeups, sink.account.balance) == (1, 0)
 
 
-def test_what_does_not_divide_is_kept_for_the_next_sharing(credit: DeliveryCredit) -> None:
+def test_an_indivisible_rest_is_kept_for_the_next_sharing(credit: DeliveryCredit) -> None:
     sinks = [Sink(credit) for _ in range(3)]
     for sink in sinks:
         sink.ask()
@@ -153,7 +153,7 @@ def test_the_sinks_that_got_nothing_are_next(credit: DeliveryCredit) -> None:
     assert [sink.account.balance for sink in sinks] == [1] * (SHARED_AT - 2) + [0, 0, 1, 1]
 
 
-def test_what_a_sink_cannot_use_is_shared_again(credit: DeliveryCredit) -> None:
+def test_credit_that_a_sink_cannot_use_is_shared_again(credit: DeliveryCredit) -> None:
     stopped, other = Sink(credit), Sink(credit)
     stopped.ask()
     other.ask()
@@ -165,7 +165,7 @@ def test_what_a_sink_cannot_use_is_shared_again(credit: DeliveryCredit) -> None:
     assert other.account.balance == SHARED_AT + SHARED_AT // 2
 
 
-def test_what_comes_back_is_bounded_too(credit: DeliveryCredit) -> None:
+def test_returned_credit_is_bounded_too(credit: DeliveryCredit) -> None:
     earn(credit, SAVED_MAX)
     stopped, other = Sink(credit), Sink(credit)
     stopped.ask()
@@ -236,7 +236,7 @@ def test_a_reminder_shares_what_is_saved(credit: DeliveryCredit) -> None:
     assert [sink.account.balance for sink in sinks] == [2, 2]
 
 
-def test_a_reminder_shares_nothing_with_a_sink_that_does_not_ask(credit: DeliveryCredit) -> None:
+def test_a_reminder_shares_nothing_with_an_idle_sink(credit: DeliveryCredit) -> None:
     waiting, other = Sink(credit), Sink(credit)
     waiting.ask()
     earn(credit, 4)

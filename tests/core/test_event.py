@@ -29,7 +29,7 @@ def test_any_other_kind_counts_as_other(kind: str) -> None:
     assert event.known_kind == "other"
 
 
-def test_changing_a_document_changes_no_event(lead: Event) -> None:
+def test_editing_a_document_changes_no_event(lead: Event) -> None:
     lead.document()["data"]["email"] = "changed"
     assert lead.document()["data"]["email"] != "changed"
 

@@ -36,7 +36,7 @@ def test_an_empty_history_has_no_last_visit() -> None:
 
 
 @pytest.mark.parametrize("last_ms", [-1, LATEST_MS, 10**30])
-def test_a_time_that_cannot_be_is_unknown(last_ms: int) -> None:
+def test_an_impossible_time_is_unknown(last_ms: int) -> None:
     assert of(WatchedVideo(id="v", last_ms=last_ms)).last_ms is None
 
 

@@ -45,7 +45,7 @@ async def test_credit_starts_sends_beside_those_in_flight(tmp_path: Path) -> Non
             assert bench.sink.in_flight == 1 + 2 * SHARED_AT
 
 
-async def test_where_credit_is_earned_no_send_starts_without_it(tmp_path: Path) -> None:
+async def test_no_send_starts_without_credit_while_credit_is_earned(tmp_path: Path) -> None:
     async with working(tmp_path, concurrency=30, timeout=HOUR) as bench:
         bench.acknowledge(1)
         with bench.busy():
@@ -66,7 +66,7 @@ async def test_a_little_credit_is_used_soon(tmp_path: Path) -> None:
             assert len(bench.sink.sent) == 3
 
 
-async def test_where_nothing_is_acknowledged_any_longer_one_is_sent_at_a_time(
+async def test_one_event_is_sent_at_a_time_if_nothing_is_acknowledged_any_longer(
     tmp_path: Path,
 ) -> None:
     async with working(tmp_path, concurrency=30, timeout=HOUR) as bench:

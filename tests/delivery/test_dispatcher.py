@@ -151,7 +151,7 @@ async def test_a_slow_send_holds_up_only_its_own_slot(tmp_path: Path) -> None:
         assert "slow" not in {event_id for _, event_id in bench.sink.done}
 
 
-async def test_while_requests_wait_one_is_sent_at_a_time(tmp_path: Path) -> None:
+async def test_one_event_is_sent_at_a_time_while_requests_wait(tmp_path: Path) -> None:
     async with working(tmp_path, concurrency=5) as bench:
         bench.sink.always = 1.0
         with bench.busy():
@@ -375,7 +375,7 @@ async def test_every_attempt_is_recorded_with_the_destinations_answer(tmp_path: 
         ]
 
 
-async def test_an_outcome_is_recorded_once_whatever_the_answer(tmp_path: Path) -> None:
+async def test_an_outcome_is_recorded_once_whatever_the_response(tmp_path: Path) -> None:
     odd: Any = "5O3"
     async with working(tmp_path, retry=policy(first="10s")) as bench:
         bench.sink.reply(

@@ -80,7 +80,7 @@ async def test_a_lead_is_sent_with_what_the_person_has_watched(tmp_path: Path) -
     assert sink.seen == [("a", True)]
 
 
-async def test_a_sink_without_enrich_asks_nobody(tmp_path: Path) -> None:
+async def test_a_sink_without_enrich_requests_no_history(tmp_path: Path) -> None:
     enricher, sink = Enricher(), Seeing()
     async with enriching(tmp_path, enricher, sink, enrich=False) as bench:
         await sent(bench, "a")
@@ -123,7 +123,9 @@ async def test_a_failing_enricher_is_logged_and_the_message_goes_without(tmp_pat
     assert "ada@example.com" not in str(line)
 
 
-async def test_what_is_refused_with_a_history_is_sent_once_more_without(tmp_path: Path) -> None:
+async def test_a_message_refused_with_a_history_is_sent_once_more_without_it(
+    tmp_path: Path,
+) -> None:
     sink = Seeing(dislike=Refused("431: head too large", status=431))
     async with enriching(tmp_path, Enricher(), sink) as bench:
         await sent(bench, "a")
@@ -134,7 +136,9 @@ async def test_what_is_refused_with_a_history_is_sent_once_more_without(tmp_path
     assert attempt.answer.startswith("ok (without what the person has watched, which was refused")
 
 
-async def test_what_is_refused_without_one_too_becomes_a_dead_letter(tmp_path: Path) -> None:
+async def test_a_message_refused_without_a_history_too_becomes_a_dead_letter(
+    tmp_path: Path,
+) -> None:
     sink = Seeing()
     sink.always = Refused("422: no such lead", status=422)
     async with enriching(tmp_path, Enricher(), sink) as bench:

@@ -103,7 +103,7 @@ async def test_good_events_among_and_behind_bad_ones_are_delivered_soon(
 
 
 @pytest.mark.parametrize("error", [FORBIDDEN, FAULT], ids=["403", "500"])
-async def test_good_events_do_not_wait_for_bad_ones_that_are_tried_again_and_again(
+async def test_good_events_do_not_wait_for_bad_ones_that_are_retried(
     tmp_path: Path, error: SinkError
 ) -> None:
     async def dislike() -> SinkResponse:

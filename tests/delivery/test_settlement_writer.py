@@ -169,7 +169,7 @@ async def test_a_flush_ends_the_wait_for_more(lead: Event) -> None:
         assert bench.settlement_writer.unsettled == 0
 
 
-async def test_a_stop_hands_over_what_waits_for_more(lead: Event) -> None:
+async def test_a_stop_hands_over_results_that_wait_for_more(lead: Event) -> None:
     async with settling(lead) as bench:
         bench.end(1)
         await asyncio.sleep(GATHER_S / 2)

@@ -31,7 +31,7 @@ def test_a_kustomization_uses_every_file_in_its_folder() -> None:
         assert files == named | {"kustomization.yaml"}
 
 
-def test_everything_lies_in_one_namespace(objects: Objects) -> None:
+def test_all_objects_are_in_one_namespace(objects: Objects) -> None:
     assert len({each["metadata"]["namespace"] for each in objects}) == 1
 
 
@@ -243,7 +243,7 @@ def test_the_sidecar_is_reachable_while_its_application_is_not_ready() -> None:
     assert built(SIDECAR).one("Service")["spec"]["publishNotReadyAddresses"] is True
 
 
-def test_egress_is_dns_and_what_the_sinks_and_the_store_need() -> None:
+def test_egress_allows_only_dns_the_sinks_and_the_store() -> None:
     out = {
         name: [
             sorted({each["port"] for each in rule["ports"]})

@@ -67,7 +67,7 @@ def test_the_config_has_no_fault_once_the_secret_is_filled_in(
     assert read.warnings == ()
 
 
-def test_an_unfilled_example_secret_is_refused_key_by_key(
+def test_each_placeholder_of_an_example_secret_is_refused(
     tmp_path: Path,
 ) -> None:
     with pytest.raises(ConfigError) as refusal:

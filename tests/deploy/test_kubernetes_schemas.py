@@ -49,7 +49,7 @@ SPOILT: dict[str, tuple[str, tuple[str | int, ...], Any]] = {
 
 
 @pytest.mark.parametrize("fault", SPOILT)
-def test_a_spoilt_object_is_refused(fault: str) -> None:
+def test_an_invalid_object_is_refused(fault: str) -> None:
     kind, (*way, last), value = SPOILT[fault]
     spoilt = deepcopy(built(BASE).one(kind))
     place: Any = spoilt

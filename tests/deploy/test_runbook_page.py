@@ -21,7 +21,7 @@ NAMES = {rule["alert"] for rule in rules("alert")}
 COMPOSE = Path(__file__).parents[2] / "deploy" / "compose"
 
 
-def test_the_page_is_made_of_the_runbook() -> None:
+def test_the_page_is_rendered_from_the_runbook() -> None:
     assert page(SOURCE.read_text(encoding="utf-8")) == PAGE, (
         "run: python -m deploy.prometheus.runbook"
     )

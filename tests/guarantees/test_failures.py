@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 PROOFS = {
     # At the public listener
     "A signature is missing, wrong, or": "tests/receiver/test_hostile_requests.py::"
-    "test_no_401_tells_more_than_another",
+    "test_all_401_responses_are_alike",
     "This host's clock is wrong": "tests/receiver/test_tolerance.py::"
     "test_the_whole_service_keeps_to_the_edges",
     "An event comes again within": "tests/receiver/test_hostile_requests.py::"
@@ -90,7 +90,7 @@ PROOFS = {
     "A command is of another": "tests/cli/test_target.py::"
     "test_a_relay_of_another_version_is_reported_with_both_versions",
     "`relay.db` or its `-wal` is": "tests/guarantees/test_log_faults.py::"
-    "test_nothing_is_acknowledged_once_the_log_was_spoiled_under_load",
+    "test_nothing_is_acknowledged_once_the_log_was_damaged_under_load",
     "A stored body is damaged": "tests/delivery/test_damaged_bodies.py::"
     "test_a_damaged_body_becomes_a_dead_letter_and_its_neighbours_are_delivered",
     "The store has a hard": "tests/guarantees/test_second_names.py::"

@@ -102,7 +102,7 @@ async def _create(path: Path) -> None:
     ],
     ids=lambda value: ("killed at once" if value else "left alone") if value in (0, 1) else None,
 )
-async def test_nothing_is_acknowledged_once_the_log_was_spoiled_under_load(
+async def test_nothing_is_acknowledged_once_the_log_was_damaged_under_load(
     tmp_path: Path, random: Random, say: Say, spoil: Callable[[Path], None], *, is_killed: bool
 ) -> None:
     async with (

@@ -89,7 +89,7 @@ async def is_settled(relay: Relay) -> bool:
 
 
 @pytest.mark.long
-async def test_what_a_killed_relay_missed_is_given_back(tmp_path: Path) -> None:
+async def test_events_that_a_killed_relay_missed_are_reconstructed(tmp_path: Path) -> None:
     scaled = tmp_path / "scaled"
     scaled.mkdir()
     (scaled / "sitecustomize.py").write_text(SCALED, encoding="utf-8")

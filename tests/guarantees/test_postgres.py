@@ -121,7 +121,7 @@ async def test_counts_go_on_after_a_restart(relay: Relay, shell: Shell, crm: Des
     assert len((await shell.read("absences", "list"))["absences"]) <= 1
 
 
-async def test_what_was_pending_at_a_kill_is_delivered_afterwards(
+async def test_deliveries_pending_at_a_kill_are_made_afterwards(
     relay: Relay, shell: Shell, crm: Destination
 ) -> None:
     await shell.run("sinks", "pause", "crm")

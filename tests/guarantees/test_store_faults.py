@@ -91,7 +91,7 @@ async def test_after_a_failed_write_or_sync_nothing_is_acknowledged(
         await _prove_all_is_there(scene)
 
 
-async def test_a_used_up_quota_is_a_full_disk_and_ends_nothing(
+async def test_an_exhausted_quota_counts_as_a_full_disk_and_ends_nothing(
     tmp_path: Path, random: Random, faulty_disk: Path
 ) -> None:
     async with _scene(tmp_path, random, library=faulty_disk) as scene:
@@ -112,7 +112,7 @@ async def test_a_used_up_quota_is_a_full_disk_and_ends_nothing(
         await _prove_all_is_there(scene)
 
 
-async def test_a_start_with_a_used_up_quota_ends_as_on_a_full_disk(
+async def test_a_start_with_an_exhausted_quota_ends_as_on_a_full_disk(
     tmp_path: Path, random: Random, faulty_disk: Path
 ) -> None:
     async with _scene(tmp_path, random, library=faulty_disk) as scene:

@@ -88,7 +88,7 @@ async def test_outcomes_are_in_the_order_of_the_events() -> None:
     assert names(await destination.deliver("abcd")) == ["a", "b", "c", "d"]
 
 
-async def test_parts_of_a_chain_go_one_after_the_other_and_chains_side_by_side() -> None:
+async def test_parts_of_a_chain_are_sent_in_order_and_chains_in_parallel() -> None:
     destination = BatchDestination(["a b", "c d", "e"], held="a e")
     delivering = asyncio.create_task(destination.deliver("abcde"))
     await settled()
@@ -97,7 +97,7 @@ async def test_parts_of_a_chain_go_one_after_the_other_and_chains_side_by_side()
     await asyncio.wait({delivering})
 
 
-async def test_what_fails_a_part_is_the_outcome_of_each_in_it_and_of_no_other() -> None:
+async def test_a_failed_part_is_the_outcome_of_its_own_events_only() -> None:
     error = Temporary("away")
     destination = BatchDestination(["ab cd", "e"], fails("b", error))
     outcomes = await destination.deliver("abcde")
@@ -105,7 +105,7 @@ async def test_what_fails_a_part_is_the_outcome_of_each_in_it_and_of_no_other() 
     assert names(outcomes[2:]) == ["c", "d", "e"]
 
 
-async def test_each_of_a_part_can_have_an_outcome_of_its_own() -> None:
+async def test_each_event_of_a_part_can_have_its_own_outcome() -> None:
     error = Misconfigured("not here")
     destination = BatchDestination(
         ["abc"], lambda _: [SinkResponse(excerpt="a"), error, SinkResponse(excerpt="c")]
@@ -114,13 +114,13 @@ async def test_each_of_a_part_can_have_an_outcome_of_its_own() -> None:
     assert destination.parts == ["abc"]
 
 
-async def test_of_a_refused_part_only_the_one_at_fault_is_refused() -> None:
+async def test_only_the_faulty_event_of_a_refused_part_is_refused() -> None:
     destination = BatchDestination(["abcd", "e"], fails("b", Refused("not b")))
     assert names(await destination.deliver("abcde")) == ["a", "Refused", "c", "d", "e"]
     assert [part for part in destination.parts if part != "e"] == ["abcd", "ab", "a", "b", "cd"]
 
 
-async def test_who_is_at_fault_among_many_is_found_in_few_sends() -> None:
+async def test_the_refused_event_among_many_is_found_in_few_sends() -> None:
     letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+-"
     destination = BatchDestination([letters], fails("q", Refused("not q")))
     found = names(await destination.deliver(letters))
@@ -143,12 +143,12 @@ async def test_a_bug_is_the_outcome_of_its_part_alone() -> None:
 
 
 @pytest.mark.parametrize("said", ["", "a", "abc"])
-async def test_outcomes_that_are_not_as_many_as_the_events_are_a_bug(said: str) -> None:
+async def test_a_number_of_outcomes_other_than_that_of_the_events_is_a_bug(said: str) -> None:
     destination = BatchDestination(["ab c"], lambda part: taken(said if part == "ab" else part))
     assert names(await destination.deliver("abc")) == ["ValueError", "ValueError", "c"]
 
 
-async def test_what_a_sink_cannot_prepare_fails_no_other() -> None:
+async def test_a_message_that_cannot_be_prepared_fails_no_other() -> None:
     class Choosy(BatchDestination):
         def _prepare(self, event: Event) -> str:
             if event.id in "bc":
@@ -184,7 +184,7 @@ async def test_a_client_that_runs_out_of_time_by_itself_fails_its_part_alone() -
     assert names(outcomes) == ["Temporary", "Temporary", "c"]
 
 
-async def test_who_had_an_answer_in_time_keeps_it() -> None:
+async def test_outcomes_that_came_in_time_are_kept() -> None:
     destination = BatchDestination(["a bc d", "e"], held="bc", _timeout_s=0.05)
     outcomes = await destination.deliver("abcde")
     assert names(outcomes) == ["a", "Temporary", "Temporary", "Temporary", "e"]
@@ -193,7 +193,7 @@ async def test_who_had_an_answer_in_time_keeps_it() -> None:
     assert "d" not in destination.parts
 
 
-async def test_who_had_an_answer_keeps_it_while_a_refused_part_is_sent_by_halves() -> None:
+async def test_confirmed_events_stay_confirmed_while_a_refused_part_is_sent_by_halves() -> None:
     destination = BatchDestination(
         ["abcd"], fails("b", Refused("not b")), held="cd", _timeout_s=0.05
     )
@@ -201,7 +201,7 @@ async def test_who_had_an_answer_keeps_it_while_a_refused_part_is_sent_by_halves
 
 
 @pytest.mark.parametrize("chains", [["a b c"], ["a b", "c d"]])
-async def test_of_a_cancelled_batch_nothing_more_is_sent(chains: list[str]) -> None:
+async def test_nothing_more_of_a_cancelled_batch_is_sent(chains: list[str]) -> None:
     before = asyncio.all_tasks()
     destination = BatchDestination(chains, held="a c")
     delivering = asyncio.create_task(destination.deliver("".join(chains).replace(" ", "")))
@@ -217,7 +217,7 @@ async def test_of_a_cancelled_batch_nothing_more_is_sent(chains: list[str]) -> N
 
 @pytest.mark.parametrize("chains", [["a b"], ["a b", "c"]])
 @pytest.mark.parametrize("error", [None, Temporary("hung up")])
-async def test_a_client_that_keeps_a_cancellation_for_itself_is_asked_no_more(
+async def test_a_client_that_swallows_a_cancellation_is_not_used_again(
     chains: list[str], error: Exception | None
 ) -> None:
     class Deaf(BatchDestination):

@@ -31,7 +31,7 @@ def test_the_specification_s_own_example_comes_out_the_same() -> None:
     assert cloudevents.header_value("Euro € 😀") == "Euro%20%E2%82%AC%20%F0%9F%98%80"
 
 
-def test_what_a_header_can_carry_stays_as_it_is() -> None:
+def test_text_that_a_header_can_carry_is_unchanged() -> None:
     assert cloudevents.header_value("evt_01:a/b~c,d") == "evt_01:a/b~c,d"
 
 
@@ -91,7 +91,7 @@ def test_the_time_is_the_sender_s_where_it_is_one(lead: Event, time: str) -> Non
         "2026-03-02T09:30:00Z\n",
     ],
 )
-def test_the_time_of_receipt_stands_in_for_what_is_none(lead: Event, time: str | None) -> None:
+def test_the_time_of_receipt_replaces_a_missing_time(lead: Event, time: str | None) -> None:
     event = replace(lead, created_at=time, received_ms=1_772_443_800_123)
     assert attributes(event)["ce-time"] == RECEIVED
 

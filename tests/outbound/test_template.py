@@ -80,7 +80,7 @@ def test_every_expression_is_escaped_exactly_once(source: str, expected: str) ->
 
 
 @pytest.mark.parametrize("name", ["safe", "e", "escape", "forceescape", "urlize", "xmlattr"])
-def test_filters_that_would_go_round_the_escaping_do_not_exist(name: str) -> None:
+def test_filters_that_bypass_the_escaping_do_not_exist(name: str) -> None:
     assert str(failure(f"{{{{ data.name | {name} }}}}")) == f"line 1: No filter named '{name}'."
 
 
@@ -133,7 +133,7 @@ def test_a_failure_on_an_event_is_named_with_its_line(source: str, expected: str
     assert str(failure(source)).startswith(expected)
 
 
-def test_a_default_stands_in_for_what_is_missing() -> None:
+def test_a_default_replaces_a_missing_value() -> None:
     assert Template("{{ data.budget | default('-') }}").render(event()) == "-"
 
 
@@ -180,7 +180,7 @@ def test_a_template_without_trouble_renders_for_every_sample(source: str) -> Non
     assert template.render(sample_events.event("lead.captured")) is not None
 
 
-def test_what_is_remembered_of_a_kind_is_right_for_every_kind_and_source() -> None:
+def test_the_cached_attributes_of_a_kind_are_right_for_every_kind_and_source() -> None:
     template = Template("{{ source }}/{{ event }}")
     events = [
         sample_events.event(kind, source=source, event_id=number)
@@ -193,7 +193,7 @@ def test_what_is_remembered_of_a_kind_is_right_for_every_kind_and_source() -> No
     ]
 
 
-def test_what_differs_within_a_kind_is_written_anew() -> None:
+def test_attributes_that_differ_within_a_kind_are_written_anew() -> None:
     first, second = (
         sample_events.event("video.ready", source="main", event_id=id_) for id_ in "ab"
     )
@@ -201,7 +201,7 @@ def test_what_differs_within_a_kind_is_written_anew() -> None:
         assert Template(source).render(first) != Template(source).render(second)
 
 
-def test_dice_fall_for_every_event() -> None:
+def test_every_event_gets_its_own_random_choice() -> None:
     template = Template("{{ range(1000) | random }} {{ event }}")
     sample = sample_events.event("video.ready", source="main", event_id="a")
     assert len({template.render(sample) for _ in range(9)}) > 1

@@ -85,14 +85,14 @@ def pinned(lock: str) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("lock", "written"), [(lock, each) for lock, named in LOCKS.items() for each in named]
 )
-def test_what_is_asked_for_is_locked_within_its_bounds(lock: str, written: str) -> None:
+def test_each_dependency_is_locked_within_its_bounds(lock: str, written: str) -> None:
     wanted = Requirement(written)
     version = pinned(lock)[canonicalize_name(wanted.name)]
     assert wanted.specifier.contains(version)
 
 
 @pytest.mark.parametrize("written", CORE + EXTRAS + BUILD + DEVELOPMENT)
-def test_what_is_asked_for_has_a_lower_bound_and_an_upper_one_only_with_a_reason(
+def test_each_dependency_has_a_lower_bound_and_an_upper_one_only_for_a_reason(
     written: str,
 ) -> None:
     wanted = Requirement(written)
@@ -126,7 +126,7 @@ def test_tests_run_on_the_versions_that_operators_get() -> None:
         assert others == {name: tested[name] for name in others}
 
 
-def test_what_builds_the_relay_is_locked() -> None:
+def test_build_dependencies_are_locked() -> None:
     assert {Requirement(written).name for written in PROJECT["build-system"]["requires"]} <= {
         Requirement(written).name for written in BUILD
     }

@@ -207,7 +207,7 @@ async def test_a_request_id_is_logged_only_where_it_is_well_formed(
         ("unknown", None),
     ],
 )
-async def test_what_a_proxy_hands_on_is_logged_only_where_it_is_an_address(
+async def test_a_forwarded_address_is_logged_only_if_it_is_valid(
     relay: Relay, sent: str, client: str | None
 ) -> None:
     await relay.ask(post(b"", ("X-Forwarded-For", sent), sign=False))

@@ -104,7 +104,7 @@ async def test_a_body_that_stalls_is_given_up(hasty: Relay, sent: int) -> None:
 
 
 @row(42)
-async def test_a_body_that_drips_is_given_up_though_it_never_stalls(hasty: Relay) -> None:
+async def test_a_body_that_trickles_in_is_abandoned_although_it_never_stalls(hasty: Relay) -> None:
     request = post(EVENT.ljust(LIMIT))
     cut = request.index(b"\r\n\r\n") + 4
     async with await hasty.call() as caller:
@@ -125,7 +125,7 @@ async def test_a_sender_that_leaves_amid_its_body_leaves_nothing(relay: Relay) -
 
 
 @row(42)
-async def test_what_comes_behind_the_announced_length_is_another_request(relay: Relay) -> None:
+async def test_bytes_beyond_the_content_length_are_another_request(relay: Relay) -> None:
     async with await relay.call() as caller:
         assert (await caller.ask(post(EVENT))).status == 202
         assert (await caller.ask(b"more")).status == 400
@@ -202,7 +202,7 @@ def _with(*lines: bytes) -> Callable[[bytes], bytes]:
         pytest.param(lambda _: b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", id="tls"),
     ],
 )
-async def test_what_is_not_http_is_told_so_and_stores_nothing(
+async def test_a_request_that_is_not_http_gets_an_error_and_stores_nothing(
     relay: Relay, spoil: Callable[[bytes], bytes]
 ) -> None:
     async with await relay.call() as caller:
@@ -214,7 +214,7 @@ async def test_what_is_not_http_is_told_so_and_stores_nothing(
     assert (await relay.ask(post(EVENT))).status == 202
 
 
-async def test_what_is_not_http_on_the_admin_listener_is_none_of_the_public_ones_requests(
+async def test_malformed_requests_on_the_admin_listener_are_not_counted_for_the_public_one(
     relay: Relay,
 ) -> None:
     port = relay.service.admin.port
@@ -261,7 +261,7 @@ async def test_trailers_without_end_are_given_up_too(relay: Relay) -> None:
 
 
 @row(49)
-async def test_what_came_before_the_garbage_is_answered_in_its_order(relay: Relay) -> None:
+async def test_requests_before_the_garbage_are_answered_in_order(relay: Relay) -> None:
     bodies = [EVENT, EVENT.replace(b"evt_1", b"evt_2")]
     async with await relay.call() as caller:
         caller.write(b"".join(post(body) for body in bodies) + b"\0garbage\r\n\r\n")
@@ -273,7 +273,7 @@ async def test_what_came_before_the_garbage_is_answered_in_its_order(relay: Rela
 
 
 @row(42)
-async def test_what_comes_behind_a_body_that_was_given_up_is_no_request(hasty: Relay) -> None:
+async def test_bytes_after_an_abandoned_body_are_not_a_request(hasty: Relay) -> None:
     late = EVENT.replace(b"evt_1", b"evt_2")
     async with await hasty.call() as caller:
         caller.write(post(EVENT)[:-5])

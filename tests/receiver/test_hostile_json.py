@@ -79,7 +79,9 @@ async def test_no_body_at_the_admin_api_is_a_fault_of_ours(
     assert relay.lines("library.message") == []
 
 
-async def test_a_body_that_is_too_deep_is_told_so(operated: tuple[Relay, Operator]) -> None:
+async def test_a_body_that_is_nested_too_deeply_is_reported(
+    operated: tuple[Relay, Operator],
+) -> None:
     _, operator = operated
     answer = await operator.client.post("/api/v1/replays", content='{"id":' + "[" * 60_000)
     assert answer.status_code == 400
@@ -106,6 +108,6 @@ def test_a_body_that_cannot_be_laid_out_is_shown_as_it_came(value: str) -> None:
     assert events._body(DEEP[3]) == [DEEP[3]]
 
 
-def test_the_values_are_as_odd_as_they_look() -> None:
+def test_the_hostile_values_are_really_hostile() -> None:
     with pytest.raises(orjson.JSONDecodeError):
         orjson.loads(VALUES[2])

@@ -106,7 +106,7 @@ async def test_no_secret_but_the_configured_one_verifies(relay: Relay, secret: s
 
 
 @row(53)
-async def test_what_one_source_signs_another_does_not_take(tmp_path: Path) -> None:
+async def test_a_request_signed_for_one_source_is_refused_by_another(tmp_path: Path) -> None:
     async with service.serving(service.read(tmp_path, tables=OTHER_SOURCE)) as relay:
         assert (await relay.ask(by(SECRET, target="/other"))).body == UNAUTHORIZED
         assert (await relay.ask(by(OTHER_SECRET))).body == UNAUTHORIZED

@@ -50,7 +50,7 @@ async def test_an_odd_signature_header_gets_its_answer(relay: Relay, odd: Odd) -
         await relay.assert_refused(odd.reason, 401)
 
 
-async def test_no_401_tells_more_than_another(relay: Relay) -> None:
+async def test_all_401_responses_are_alike(relay: Relay) -> None:
     sender = Sender(SECRET.encode(), now_s(), EVENT)
     told = set()
     async with await relay.call() as caller:

@@ -18,7 +18,9 @@ def test_every_try_of_an_event_after_its_first_is_a_retry(late_s: float) -> None
 
 
 @pytest.mark.parametrize("gap_s", [0, 1, 5, 17, 60, 600])
-def test_a_stranger_who_repeats_a_body_at_a_rate_of_its_own_is_no_sender(gap_s: float) -> None:
+def test_a_stranger_that_repeats_a_body_at_another_rate_is_not_taken_for_the_sender(
+    gap_s: float,
+) -> None:
     seen = Mismatches()
     assert not any(seen.is_retry("main", b"x", number * gap_s) for number in range(20))
 

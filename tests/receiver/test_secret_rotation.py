@@ -134,7 +134,7 @@ async def change(
         yield change
 
 
-async def test_without_arming_a_bad_signature_does_not_touch_the_store(
+async def test_without_a_rotation_a_bad_signature_does_not_touch_the_store(
     change: Change, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> Any:
@@ -151,7 +151,9 @@ async def test_without_arming_a_bad_signature_does_not_touch_the_store(
     assert (await change.state())["state"] == "none"
 
 
-async def test_what_fits_no_secret_is_refused_as_ever_and_kept(change: Change) -> None:
+async def test_a_request_that_matches_no_secret_is_refused_as_usual_and_kept(
+    change: Change,
+) -> None:
     before = await change.send()
     await change.begin()
     while_armed = await change.send()
@@ -186,7 +188,7 @@ async def test_only_what_could_be_verified_later_is_kept(change: Change) -> None
     assert (await change.state())["kept"] == 0
 
 
-async def test_what_was_kept_becomes_events_once_the_new_secret_is_finished_with(
+async def test_quarantined_requests_become_events_once_the_rotation_is_finished(
     change: Change,
 ) -> None:
     await change.begin()
@@ -211,7 +213,9 @@ async def test_what_was_kept_becomes_events_once_the_new_secret_is_finished_with
     assert change.delivered() == ["a", "b", "c"]
 
 
-async def test_what_the_sender_has_repeated_meanwhile_is_delivered_once(change: Change) -> None:
+async def test_an_event_that_the_sender_repeated_meanwhile_is_delivered_once(
+    change: Change,
+) -> None:
     await change.begin()
     await change.send("a")
     change.bring()
@@ -245,7 +249,7 @@ async def test_a_secret_in_a_reloaded_config_brings_back_what_was_kept(change: C
     await until(lambda: change.delivered() == ["a"], what="the delivery")
 
 
-async def test_what_was_kept_is_judged_at_its_time_of_receipt(change: Change) -> None:
+async def test_a_quarantined_request_is_verified_as_of_its_receipt(change: Change) -> None:
     await change.begin()
     await change.send("a")
     await change.send("b", at_s=-290)
@@ -281,7 +285,7 @@ async def test_a_faulty_config_finishes_nothing(change: Change) -> None:
     assert (await change.state())["kept"] == 2
 
 
-async def test_the_arming_ends_by_itself_and_then_what_waits_does(change: Change) -> None:
+async def test_a_rotation_expires_and_its_quarantined_requests_with_it(change: Change) -> None:
     begun = await change.begin(15)
     await change.send("a")
     change.clock.shift_s += 15 * 60
@@ -353,7 +357,9 @@ async def test_a_restart_goes_on_with_a_rotation(tmp_path: Path, destination: St
         await until(lambda: change.relay.stored("quarantine") == 0, what="an empty quarantine")
 
 
-async def test_what_nobody_can_mean_is_refused_in_words(change: Change) -> None:
+async def test_an_impossible_request_of_a_rotation_is_refused_with_the_reason(
+    change: Change,
+) -> None:
     absent = "/sources/nobody/rotation"
     await change.operator.get(absent, status=404)
     await change.operator.post(absent, {"duration_ms": 60_000}, status=404)

@@ -70,7 +70,7 @@ def test_a_new_video_that_is_not_ready_yet_was_created() -> None:
     assert set(kinds(found(video("processing", created_h=1)))) == {"video.created"}
 
 
-def test_what_the_store_has_seen_is_not_made_again() -> None:
+def test_events_in_the_store_are_not_reconstructed() -> None:
     result = found(video(created_h=1), store=known("created", "ready 1", seen_h=1))
     assert kinds(result) == {}
 

@@ -93,14 +93,14 @@ def test_known_milestones_are_not_made_again() -> None:
     assert names(decide(view(1, 60), steps=steps)) == ["25%"]
 
 
-def test_two_views_leave_a_doubt_between_their_maximum_and_their_sum() -> None:
+def test_two_views_are_unsure_between_their_maximum_and_their_sum() -> None:
     views = view(1, 30), view(2, 30)
     assert decide(*views).in_doubt
     assert names(decide(*views, watched=answer(30, last_h=2.2))) == ["started", "25%"]
     assert names(decide(*views, watched=answer(60, last_h=2.2))) == ["started", "25%", "50%"]
 
 
-def test_a_percentage_just_below_a_milestone_is_a_doubt_because_it_may_be_rounded() -> None:
+def test_a_percentage_just_below_a_milestone_is_unsure_because_it_may_be_rounded() -> None:
     assert decide(view(1, 24.9)).in_doubt
     assert names(decide(view(1, 24.9), watched=answer(24.9))) == ["started"]
 
@@ -123,7 +123,7 @@ def test_a_doubt_that_the_api_does_not_settle_is_counted() -> None:
     assert judgement.unsure == ["no_percent"] * 4
 
 
-def test_what_was_certainly_reached_before_the_period_is_older() -> None:
+def test_a_milestone_that_was_certainly_reached_before_the_period_is_left_out() -> None:
     assert names(decide(view(-5, 60), view(1, 10))) == []
     assert names(decide(view(-5, 30, finished=True), view(1, 95))) == []
 
@@ -169,7 +169,7 @@ def test_a_view_that_began_too_short_a_time_ago_is_left_whole() -> None:
     assert names(judgement) == []
 
 
-def test_what_a_later_view_may_have_reached_is_left() -> None:
+def test_a_milestone_that_a_later_view_may_have_reached_is_not_reconstructed() -> None:
     judgement = decide(view(1, 20), view(2, 20), view(9.8, 40, minutes=None))
     assert judgement.in_doubt
     judgement = decide(

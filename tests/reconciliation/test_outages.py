@@ -49,7 +49,7 @@ async def test_an_outage_names_the_command_until_it_was_asked_for(away: World) -
         assert await relay.metric("relay_unreconciled_loss_seconds") == []
 
 
-async def test_off_says_nothing_of_an_outage(away: World) -> None:
+async def test_with_reconcile_off_an_outage_is_not_mentioned(away: World) -> None:
     away.reconcile = "off"
     async with away.relay() as relay:
         assert await relay.service._store.reconstructions.unreconciled("main")
@@ -105,7 +105,7 @@ async def test_reconstructed_events_are_marked_and_go_to_no_other_sink(away: Wor
         assert all(event["reconstructed"] for event in listed)
 
 
-async def test_an_original_that_comes_after_all_goes_to_the_other_sinks(away: World) -> None:
+async def test_a_late_original_goes_to_the_other_sinks(away: World) -> None:
     async with away.relay() as relay:
         await away.step(GIVEN_UP_MS)
         await relay.reconcile()

@@ -169,7 +169,7 @@ async def test_sessions_come_in_pages_the_oldest_first() -> None:
 @pytest.mark.parametrize(
     "params", [{"limit": "1001"}, {"limit": "0"}, {"after": "ses_none"}, {"page": "2"}]
 )
-async def test_a_page_of_sessions_that_cannot_be_is_refused(params: dict[str, str]) -> None:
+async def test_an_impossible_page_of_sessions_is_refused(params: dict[str, str]) -> None:
     async with serving() as served:
         assert await status(served, "/v1/analytics/sessions", **params) == 422
 
@@ -285,7 +285,7 @@ async def watch_at_once(served: Served, video: str) -> None:
     ],
 )
 @pytest.mark.parametrize("path", ["/v1/stats", "/v1/videos/{video}/stats"])
-async def test_a_period_that_cannot_be_is_refused(path: str, params: dict[str, str]) -> None:
+async def test_an_impossible_period_is_refused(path: str, params: dict[str, str]) -> None:
     async with serving() as served:
         path = path.format(video=await add(served))
         assert await status(served, path, **params) == 422

@@ -120,7 +120,7 @@ async def test_answers_can_be_slow() -> None:
         assert (await served.ask("GET", "/v1/videos")).status_code == 200
 
 
-async def test_answers_can_lie() -> None:
+async def test_answers_can_be_false() -> None:
     async with serving() as served:
         video = await served.add("A tour")
         lies = {"drop": ["videos.title", "next"], "change": {"videos.version": "second"}}

@@ -199,7 +199,7 @@ def shape(data: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-async def test_the_same_seed_lives_the_same_week() -> None:
+async def test_the_same_seed_simulates_the_same_week() -> None:
     one, other = populated(viewers=30), populated(viewers=30)
     await one.run(2 * DAY_S)
     for _ in range(48):
@@ -208,7 +208,7 @@ async def test_the_same_seed_lives_the_same_week() -> None:
     assert one.workspace.sessions == other.workspace.sessions
 
 
-async def test_another_seed_lives_another_week() -> None:
+async def test_another_seed_simulates_another_week() -> None:
     one, other = populated(viewers=30), populated(viewers=30, seed=8)
     await one.run(DAY_S)
     await other.run(DAY_S)

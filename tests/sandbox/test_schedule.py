@@ -113,7 +113,7 @@ async def test_real_time_runs_the_actions_too() -> None:
     running.cancel()
 
 
-async def test_what_work_raises_ends_the_run() -> None:
+async def test_an_error_of_the_work_ends_the_run() -> None:
     schedule = Schedule(SystemClock())
 
     async def broken() -> None:

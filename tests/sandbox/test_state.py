@@ -75,7 +75,7 @@ async def test_a_change_is_on_disk_before_its_answer(tmp_path: Path) -> None:
         assert list(read(path).videos) == [video["id"]]
 
 
-async def test_in_real_time_the_file_follows_what_happens(tmp_path: Path) -> None:
+async def test_in_real_time_the_file_follows_the_events(tmp_path: Path) -> None:
     path = tmp_path / "state.json"
     async with serving(state=path, clock=SystemClock(), speed=600) as served:
         body = {"url": "https://files.example.com/tour.mp4"}
@@ -128,7 +128,7 @@ async def test_a_folder_that_is_missing_is_named(tmp_path: Path) -> None:
             pass
 
 
-def test_without_a_file_there_is_no_state(tmp_path: Path) -> None:
+def test_a_missing_file_means_no_state(tmp_path: Path) -> None:
     assert state.read(tmp_path / "state.json") is None
 
 

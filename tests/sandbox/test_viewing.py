@@ -71,7 +71,7 @@ async def test_parts_of_several_visits_count_together_and_each_milestone_once() 
     assert [milestone for milestone, _ in studio.watched()] == list(MILESTONES)
 
 
-async def test_skipped_parts_are_not_seen() -> None:
+async def test_skipped_parts_are_not_counted_as_seen() -> None:
     studio = Studio()
     session = studio.viewing.begin(studio.video(duration_s=100), ADA)
     studio.viewing.watch(session.id, 0, 100)

@@ -128,7 +128,7 @@ async def test_an_endpoint_gets_the_events_of_its_subscription_and_tests() -> No
     assert events[0]["data"] == {}
 
 
-async def test_a_rotated_secret_signs_no_more_not_even_a_retry() -> None:
+async def test_a_rotated_secret_signs_nothing_any_longer_not_even_a_retry() -> None:
     async with serving() as served, StubServer() as destination:
         destination.reply = lambda _: Reply(503)
         body = {"url": destination.url(), "events": ["video.ready"]}
@@ -197,7 +197,7 @@ async def test_a_removed_endpoint_gets_nothing_more() -> None:
         {"url": "http://127.0.0.1:1/", "events": [], "secret": "mine"},
     ],
 )
-async def test_an_endpoint_of_no_use_is_refused(body: dict[str, object]) -> None:
+async def test_an_unusable_endpoint_is_refused(body: dict[str, object]) -> None:
     async with serving() as served:
         answer = await served.ask("POST", "/v1/webhooks", json=body)
         assert answer.status_code == 422

@@ -173,7 +173,7 @@ async def test_an_idle_connection_is_closed_by_the_stop() -> None:
 
 
 @pytest.mark.parametrize("asked_before", [False, True])
-async def test_a_request_that_nobody_has_read_yet_is_answered_by_the_stop(
+async def test_an_unread_request_is_answered_by_the_stop(
     asked_before: bool,
 ) -> None:
     async with listening(client_address) as listener, connected(listener) as (reader, writer):
@@ -326,7 +326,7 @@ async def test_a_head_does_not_wait_for_a_body_that_takes_its_time() -> None:
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nHost: re"])
-async def test_a_connection_that_dawdles_over_its_head_is_closed(
+async def test_a_connection_that_sends_its_head_too_slowly_is_closed(
     monkeypatch: pytest.MonkeyPatch, sent: bytes
 ) -> None:
     monkeypatch.setattr("relay.server.http_protocol.HEAD_TIMEOUT_S", 0.05)
@@ -335,7 +335,7 @@ async def test_a_connection_that_dawdles_over_its_head_is_closed(
         assert await asyncio.wait_for(reader.read(), 5) == b""
 
 
-async def test_a_second_request_that_dawdles_is_closed_too(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_slow_second_request_is_closed_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("relay.server.http_protocol.HEAD_TIMEOUT_S", 0.05)
     async with listening(client_address) as listener, connected(listener) as (reader, writer):
         writer.write(request())

@@ -157,7 +157,7 @@ def test_nothing_is_ready_before_it_is_nor_after_it_was_told_to_stop(tmp_path: P
         assert heard.lines()[-1] == "STOPPING=1"
 
 
-def test_the_same_status_is_told_once(tmp_path: Path) -> None:
+def test_the_same_status_is_reported_once(tmp_path: Path) -> None:
     address = str(tmp_path / "notify")
     with ear(address) as heard:
         manager = found({"NOTIFY_SOCKET": address})
@@ -167,14 +167,14 @@ def test_the_same_status_is_told_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("address", ["gone", "x" * 200, "@nobody-listens-here"])
-def test_a_manager_that_cannot_be_told_stops_nothing(
+def test_an_unreachable_service_manager_stops_nothing(
     tmp_path: Path, address: str, lines: list[Any]
 ) -> None:
     tell_all(found({"NOTIFY_SOCKET": address if address[0] == "@" else str(tmp_path / address)}))
     assert {line["event"] for line in lines} == {"manager.unreachable"}
 
 
-def test_a_manager_that_does_not_read_holds_nobody_up_for_long(
+def test_a_service_manager_that_does_not_read_causes_only_a_short_delay(
     tmp_path: Path, lines: list[Any]
 ) -> None:
     address = str(tmp_path / "notify")

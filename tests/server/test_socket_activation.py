@@ -95,12 +95,12 @@ def test_the_variables_are_gone_once_they_were_read(opened: ExitStack) -> None:
         {},
     ],
 )
-def test_what_is_meant_for_another_process_is_left_alone(environ: dict[str, str]) -> None:
+def test_sockets_for_another_process_are_left_alone(environ: dict[str, str]) -> None:
     assert socket_activation.take(environ, pid=PID, first=1 << 20) == {}
     assert environ == {}
 
 
-def test_a_child_gets_none_of_it(opened: ExitStack) -> None:
+def test_a_child_process_inherits_none_of_it(opened: ExitStack) -> None:
     given = opened.enter_context(bind(Address("127.0.0.1:0")))
     descriptor = os.dup(given.fileno())
     os.set_inheritable(descriptor, True)  # noqa: FBT003  it takes no name
@@ -109,7 +109,7 @@ def test_a_child_gets_none_of_it(opened: ExitStack) -> None:
 
 
 @pytest.mark.parametrize("count", ["one", "-1", "٣", "1.0"])
-def test_a_number_that_is_none_is_refused(count: str) -> None:
+def test_a_number_that_cannot_be_parsed_is_refused(count: str) -> None:
     with pytest.raises(SocketRefused, match="LISTEN_FDS is expected to be a number"):
         socket_activation.take({"LISTEN_PID": str(PID), "LISTEN_FDS": count}, pid=PID)
 
@@ -124,7 +124,7 @@ def test_a_connection_in_place_of_a_listening_socket_is_refused(opened: ExitStac
 @pytest.mark.parametrize(
     "kind", [(socket.AF_UNIX, socket.SOCK_STREAM), (socket.AF_INET, socket.SOCK_DGRAM)]
 )
-def test_what_is_not_tcp_is_refused(
+def test_a_socket_other_than_tcp_is_refused(
     opened: ExitStack, kind: tuple[socket.AddressFamily, socket.SocketKind]
 ) -> None:
     given = opened.enter_context(socket.socket(*kind))
@@ -132,14 +132,14 @@ def test_what_is_not_tcp_is_refused(
         take(handed_over(given), given)
 
 
-def test_what_is_no_socket_is_refused(tmp_path: Path) -> None:
+def test_a_file_descriptor_that_is_not_a_socket_is_refused(tmp_path: Path) -> None:
     with (tmp_path / "file").open("w") as file:
         environ = {"LISTEN_PID": str(PID), "LISTEN_FDS": "1"}
         with pytest.raises(SocketRefused, match="for the public side: Socket operation on non"):
             socket_activation.take(environ, pid=PID, first=file.fileno())
 
 
-def test_what_is_not_there_is_refused() -> None:
+def test_a_missing_file_descriptor_is_refused() -> None:
     environ = {"LISTEN_PID": str(PID), "LISTEN_FDS": "1", "LISTEN_FDNAMES": "admin"}
     with pytest.raises(SocketRefused, match=r"1048576, for the admin side: Bad file descriptor"):
         socket_activation.take(environ, pid=PID, first=1 << 20)

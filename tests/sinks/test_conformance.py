@@ -113,7 +113,7 @@ async def test_a_raw_body_arrives_byte_for_byte(
     assert not destination.raw or destination.messages()[0].content == body
 
 
-async def test_what_a_lead_has_watched_goes_beside_the_body(
+async def test_the_videos_that_a_lead_has_watched_are_sent_beside_the_body(
     destination: Harness, sink: Sink, lead: Event
 ) -> None:
     await sink.send(replace(lead, watch_history=WATCHED))
@@ -157,12 +157,14 @@ async def test_cloudevents_have_an_extension_attribute_for_it(
         await sink.close()
 
 
-async def test_what_a_lead_has_watched_can_be_shown(sink: Sink, lead: Event) -> None:
+async def test_the_videos_that_a_lead_has_watched_can_be_shown(sink: Sink, lead: Event) -> None:
     assert "Product tour" in json.dumps(sink.render(replace(lead, watch_history=WATCHED)))
     assert "Product tour" not in json.dumps(sink.render(lead))
 
 
-async def test_what_will_pass_is_temporary(destination: Harness, sink: Sink, lead: Event) -> None:
+async def test_a_transient_error_is_temporary(
+    destination: Harness, sink: Sink, lead: Event
+) -> None:
     await each_comes_out_as(Temporary, destination, sink, lead)
 
 
@@ -172,7 +174,7 @@ async def test_a_refusal_is_of_this_event_alone(
     await each_comes_out_as(Refused, destination, sink, lead)
 
 
-async def test_what_someone_must_mend_is_misconfigured(
+async def test_an_error_that_needs_an_operator_is_misconfigured(
     destination: Harness, sink: Sink, lead: Event
 ) -> None:
     await each_comes_out_as(Misconfigured, destination, sink, lead)
@@ -204,7 +206,7 @@ async def test_retry_after_is_kept_in_both_forms(
         assert error.retry_after_ms == 90_000
 
 
-async def test_a_destination_that_hangs_is_left_at_once(
+async def test_a_hanging_destination_is_disconnected_at_once(
     destination: Harness, sink: Sink, lead: Event
 ) -> None:
     await destination.hang()
@@ -252,7 +254,7 @@ async def test_no_secret_shows_in_the_settings(destination: Harness) -> None:
         assert secret not in f"{settings!r} {settings}"
 
 
-async def test_what_it_would_send_can_be_shown_without_secrets(
+async def test_the_message_can_be_rendered_without_secrets(
     destination: Harness, sink: Sink, lead: Event
 ) -> None:
     shown = json.dumps(sink.render(lead))

@@ -218,9 +218,7 @@ async def test_a_topic_of_mqtt_under_a_dollar_that_the_operator_wrote_out_is_use
         ("pubsub", "google", "goog"),
     ],
 )
-def test_what_can_never_be_meant_is_a_fault_of_the_config(
-    kind: str, value: str, prefix: str
-) -> None:
+def test_a_reserved_name_is_a_fault_of_the_config(kind: str, value: str, prefix: str) -> None:
     with pytest.raises(ValueError, match=f"^{KEYS[kind]}: ") as caught:
         built(kind, value)
     assert f"begins with {prefix}, which is reserved for " in str(caught.value)
@@ -241,7 +239,7 @@ def built(kind: str, value: str, **changed: object) -> Any:
     )
 
 
-def test_what_would_be_refused_is_said_where_it_is_rendered(lead: Event) -> None:
+def test_a_message_that_would_be_refused_is_marked_where_it_is_rendered(lead: Event) -> None:
     sink = built("nats", "{{ data.name }}", events=[LEAD_CAPTURED])
     with pytest.raises(InvalidTemplate, match=r"begins with \$JS\., which is reserved"):
         sink.render(named(lead, "$JS.API.INFO"))

@@ -67,7 +67,7 @@ async def test_an_answer_that_cannot_be_read_is_the_destinations_fault(
 
 
 @pytest.mark.parametrize("build", [of_slack, of_pubsub, of_sqs])
-async def test_a_check_that_is_answered_oddly_is_no_bug(
+async def test_an_unexpected_answer_to_a_check_is_not_a_bug(
     destination: StubServer, build: Build
 ) -> None:
     sink = build(destination)
@@ -132,7 +132,9 @@ NATS_INFO = b'INFO {"max_payload":1048576,"headers":true}\r\n'
         NATS_INFO + b"x" * 70_000,
     ],
 )
-async def test_what_is_no_nats_server_is_said_to_be_none(lead: Event, answer: bytes) -> None:
+async def test_a_server_that_does_not_speak_nats_is_named_as_such(
+    lead: Event, answer: bytes
+) -> None:
     async with answering(lambda data: b"" if data else answer) as port:
         settings: Any = nats.Settings(
             name="s", type="nats", servers=Secret(f"nats://127.0.0.1:{port}")
@@ -169,7 +171,9 @@ async def test_other_servers_of_a_nats_cluster_may_be_named_in_any_way(
         b"*1\r\n" * 5000,
     ],
 )
-async def test_what_is_no_redis_server_is_said_to_be_none(lead: Event, answer: bytes) -> None:
+async def test_a_server_that_does_not_speak_redis_is_named_as_such(
+    lead: Event, answer: bytes
+) -> None:
     async with answering(lambda data: answer if data else b"") as port:
         await fails_temporarily(redis_at(port), lead)
 
@@ -177,7 +181,7 @@ async def test_what_is_no_redis_server_is_said_to_be_none(lead: Event, answer: b
 @pytest.mark.parametrize(
     "info", [b":5", b"*0", b"$3\r\nabc", b"$17\r\nredis_version:abc", b"$15\r\nredis_version:8"]
 )
-async def test_a_redis_server_whose_info_cannot_be_read_is_said_to_be_none(
+async def test_a_redis_server_with_unreadable_info_is_not_taken_for_redis(
     lead: Event, info: bytes
 ) -> None:
     def answer(data: bytes) -> bytes:
@@ -198,7 +202,7 @@ def redis_at(port: int) -> Sink:
 
 @pytest.mark.parametrize("date", DATES)
 @pytest.mark.parametrize("build", [of_http, of_slack, of_pubsub])
-async def test_an_absurd_retry_after_hides_no_status(
+async def test_an_absurd_retry_after_does_not_hide_the_status(
     destination: StubServer, lead: Event, build: Build, date: str
 ) -> None:
     destination.reply = lambda _: Reply(503, headers={"retry-after": date})

@@ -213,7 +213,7 @@ async def destination(request: pytest.FixtureRequest) -> AsyncIterator[Harness]:
         yield harness
 
 
-async def test_what_was_given_up_is_not_kept(
+async def test_abandoned_events_leave_nothing_in_memory(
     destination: Harness, clock: ManualClock, lead: Event
 ) -> None:
     sink = destination.build(clock, timeout="30s")

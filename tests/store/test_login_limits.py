@@ -143,7 +143,7 @@ async def test_a_try_on_one_relay_counts_on_all_and_after_a_restart(
         assert await again.login_limits.take(ADDRESS) == 30
 
 
-async def test_a_clock_that_was_far_ahead_keeps_nobody_out(
+async def test_a_clock_that_was_far_ahead_locks_nobody_out(
     postgres_place: PostgresPlace, clock: ManualClock
 ) -> None:
     async with postgres_place.open(clock) as store:

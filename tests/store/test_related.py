@@ -54,7 +54,7 @@ async def test_the_newest_events_of_the_person_and_of_the_video_are_found(
     assert (ids(cut.person), ids(cut.video)) == (["e"], ["b"])
 
 
-async def test_a_person_stands_there_as_the_stores_digest(store: Store, place: Place) -> None:
+async def test_a_person_is_shown_as_the_stores_digest(store: Store, place: Place) -> None:
     await accept(store, watched("a"), watched("b"))
     await fill(store)
     found = await store.audience.related(1, limit=10)

@@ -86,7 +86,7 @@ async def test_a_pause_holds_for_all_relays_and_the_longest_one_counts(
         assert (await other.request_budgets.take(KEY, most=8)).requests == 8
 
 
-async def test_what_was_not_used_comes_back_and_never_more_than_a_burst(
+async def test_unused_requests_return_to_the_budget_up_to_a_burst(
     postgres_place: PostgresPlace,
 ) -> None:
     async with postgres_place.open(SystemClock()) as store:
@@ -111,12 +111,12 @@ async def test_the_key_is_not_in_the_store(postgres_place: PostgresPlace) -> Non
         assert KEY.encode() not in key
 
 
-async def test_where_nothing_is_asked_nothing_is_written(postgres_place: PostgresPlace) -> None:
+async def test_without_a_request_nothing_is_written(postgres_place: PostgresPlace) -> None:
     async with postgres_place.open(SystemClock()):
         assert postgres_place.rows("SELECT 1 FROM relay.request_budgets") == []
 
 
-async def test_a_database_that_is_away_is_said_so(postgres_place: PostgresPlace) -> None:
+async def test_a_database_failure_is_reported(postgres_place: PostgresPlace) -> None:
     async with postgres_place.open(SystemClock()) as store:
         postgres_place.rows("DROP TABLE relay.request_budgets")
         with pytest.raises(StoreUnavailable):

@@ -375,7 +375,7 @@ class TestPeople:
     @pytest.mark.parametrize(
         "text", ["", "x", "f" * 16, "0" * 15, "0" * 17, "+" + "0" * 15, "0_" * 8, "\0" * 16, ADA]
     )
-    async def test_another_text_names_nobody(self, store: Store, text: str) -> None:
+    async def test_text_without_an_address_names_nobody(self, store: Store, text: str) -> None:
         await accept(store, event("lead", {"email": ADA}), event("none"))
         assert await found(store, Selection(person=text)) == []
         await counted(store)

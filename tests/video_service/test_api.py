@@ -147,7 +147,7 @@ async def test_sessions_are_read_page_by_page(peer: StubServer, connect: Connect
     assert {request.header["authorization"] for request in peer.requests} == {f"Bearer {KEY}"}
 
 
-async def test_what_a_person_watched_is_asked_by_their_address(
+async def test_watch_histories_are_requested_by_the_persons_address(
     peer: StubServer, connect: Connect
 ) -> None:
     item = {
@@ -259,7 +259,7 @@ async def test_fields_can_have_other_names(peer: StubServer, connect: Connect) -
     assert await all_videos(api) == [Video(id="vid_01")]
 
 
-async def test_half_a_character_in_a_text_spoils_nothing_else(
+async def test_half_a_character_in_a_text_affects_nothing_else(
     peer: StubServer, connect: Connect
 ) -> None:
     peer.reply = lambda _: Reply(body=b'{"videos": [{"id": "vid_01", "title": "a\\ud83d"}]}')
@@ -370,7 +370,7 @@ async def test_a_limit_without_a_time_is_waited_for_longer_each_time(
     assert 60_000 <= clock.ms - begun_ms < 120_000
 
 
-async def test_a_limit_beyond_all_patience_is_reported_at_once(
+async def test_a_wait_beyond_the_deadline_is_reported_at_once(
     peer: StubServer, connect: Connect, clock: ManualClock
 ) -> None:
     peer.reply = lambda _: Reply(429, headers={"retry-after": "999999999"})

@@ -119,7 +119,9 @@ async def test_all_clients_with_one_key_share_its_budget(served: Served, api: Ap
     assert time.monotonic() - begun_s > 1.0
 
 
-async def test_lies_are_unknown_and_a_missing_list_is_an_error(served: Served, api: Api) -> None:
+async def test_false_values_are_unknown_and_a_missing_list_is_an_error(
+    served: Served, api: Api
+) -> None:
     await served.add()
     await served.control("answers", {"change": {"videos.title": 7, "videos.new": {"a": [1]}}})
     (video,) = await videos_of(api)

@@ -154,7 +154,7 @@ async def test_many_requests_of_a_relay_cost_few_statements(clock: ManualClock) 
     assert cluster.shared.statements <= BURST / BLOCK_MAX + 5
 
 
-async def test_a_seldom_request_takes_nothing_beyond_itself(clock: ManualClock) -> None:
+async def test_a_rare_request_reserves_no_block(clock: ManualClock) -> None:
     cluster = Cluster(clock, 1)
     for _ in range(50):
         await cluster.relays[0].grant("one")
@@ -162,7 +162,7 @@ async def test_a_seldom_request_takes_nothing_beyond_itself(clock: ManualClock) 
     assert cluster.shared.taken == 50
 
 
-async def test_what_a_relay_leaves_of_its_block_is_used_for_no_later_request(
+async def test_the_unused_rest_of_a_block_serves_no_later_request(
     clock: ManualClock,
 ) -> None:
     cluster = Cluster(clock, 1)
@@ -174,7 +174,7 @@ async def test_what_a_relay_leaves_of_its_block_is_used_for_no_later_request(
     assert cluster.shared.statements == before + 1
 
 
-async def test_a_pause_that_one_relay_is_asked_for_holds_for_the_others(
+async def test_a_pause_requested_from_one_relay_holds_for_the_others(
     clock: ManualClock,
 ) -> None:
     cluster = Cluster(clock, 2)

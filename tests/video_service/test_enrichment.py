@@ -187,7 +187,9 @@ async def test_two_sources_are_two_services(bench: Bench, ada: Event) -> None:
 @pytest.mark.parametrize(
     "email", [None, 7, "", "  ", "nobody", "x" * ADDRESS_MAX + "@example.com", ["a@example.com"]]
 )
-async def test_what_is_no_address_is_not_asked(bench: Bench, lead: Event, email: object) -> None:
+async def test_no_history_is_requested_without_a_valid_address(
+    bench: Bench, lead: Event, email: object
+) -> None:
     assert await bench.ask(lead_of(lead, email)) is None
     assert (bench.asked(), bench.counts) == ([], {})
 
@@ -197,13 +199,13 @@ async def test_a_source_without_an_api_is_not_asked(bench: Bench, ada: Event) ->
     assert (bench.asked(), bench.counts) == ([], {})
 
 
-async def test_of_an_erased_person_nobody_is_asked(bench: Bench, ada: Event) -> None:
+async def test_no_history_is_requested_of_an_erased_person(bench: Bench, ada: Event) -> None:
     bench.erased.add(EMAIL)
     assert await bench.ask(ada) is None
     assert (bench.asked(), bench.counts) == ([], {"erased": 1})
 
 
-async def test_a_store_that_fails_means_that_nobody_is_asked(bench: Bench, ada: Event) -> None:
+async def test_no_history_is_requested_while_the_store_fails(bench: Bench, ada: Event) -> None:
     bench.store_fails = True
     assert await bench.ask(ada) is None
     assert (bench.asked(), bench.counts) == ([], {"failed": 1})
@@ -220,7 +222,7 @@ async def test_an_erasure_drops_what_is_kept(bench: Bench, ada: Event, lead: Eve
     assert await bench.ask(ada) is None
 
 
-async def test_what_is_kept_of_a_person_whom_another_relay_erased_is_not_used(
+async def test_the_cached_history_of_a_person_erased_by_another_relay_is_not_used(
     bench: Bench, ada: Event
 ) -> None:
     await bench.ask(ada)
@@ -230,7 +232,7 @@ async def test_what_is_kept_of_a_person_whom_another_relay_erased_is_not_used(
     assert bench.counts == {"answered": 1, "erased": 1}
 
 
-async def test_what_is_kept_is_not_used_while_the_store_cannot_tell_of_erasures(
+async def test_cached_histories_are_not_used_while_the_store_cannot_report_erasures(
     bench: Bench, ada: Event
 ) -> None:
     await bench.ask(ada)
@@ -262,7 +264,7 @@ async def test_an_erasure_ends_look_ups_that_have_begun(bench: Bench, ada: Event
     ],
     ids=repr,
 )
-async def test_after_a_failure_nobody_is_asked_for_a_while(
+async def test_after_a_failure_the_api_is_not_asked_for_a_while(
     bench: Bench, ada: Event, reply: Reply | bytes
 ) -> None:
     bench.peer.reply = lambda _: reply
@@ -293,7 +295,9 @@ async def test_after_a_failure_nobody_is_asked_for_a_while(
     ],
     ids=repr,
 )
-async def test_a_lying_api_breaks_nothing(bench: Bench, ada: Event, document: object) -> None:
+async def test_a_wrong_answer_of_the_api_breaks_nothing(
+    bench: Bench, ada: Event, document: object
+) -> None:
     bench.peer.reply = lambda _: Reply(body=orjson.dumps(document))
     history = await bench.ask(ada)
     assert history is None or (history.count <= 1 and history.last_ms is None)
@@ -306,7 +310,7 @@ async def test_an_api_that_is_down_is_asked_once(bench: Bench, ada: Event, lead:
     assert bench.counts == {"failed": 1, "paused": 4}
 
 
-async def test_a_slow_api_is_left_alone_after_the_limit(bench: Bench, ada: Event) -> None:
+async def test_a_slow_api_is_not_asked_after_the_limit(bench: Bench, ada: Event) -> None:
     bench.peer.reply = lambda _: None
     with structlog.testing.capture_logs() as lines:
         assert await bench.ask(ada, within_s=0.1) is None
@@ -370,7 +374,7 @@ async def test_a_changed_api_is_asked_anew_and_an_unchanged_one_is_not(
     assert keys == [f"Bearer {KEY}", "Bearer another-key-0123456789"]
 
 
-async def test_what_is_no_longer_wanted_is_not_asked(bench: Bench, ada: Event) -> None:
+async def test_an_abandoned_lookup_is_not_requested(bench: Bench, ada: Event) -> None:
     bench.peer.reply = lambda _: None
     asking = asyncio.create_task(bench.ask(ada))
     await until(lambda: len(bench.peer.requests) == 1, what="the request")
@@ -380,7 +384,7 @@ async def test_what_is_no_longer_wanted_is_not_asked(bench: Bench, ada: Event) -
     assert len(bench.peer.requests) == 1
 
 
-def test_only_so_many_persons_are_kept(clock: ManualClock) -> None:
+def test_the_number_of_cached_persons_is_bounded(clock: ManualClock) -> None:
     kept = KeptHistories(clock)
     for number in range(PERSONS_MAX + 3):
         kept.keep(Key.of("main", f"{number}@example.com"), WatchHistory.of(()))

@@ -81,7 +81,7 @@ async def test_viewers_see_absences_and_acknowledge_none(tmp_path: Path) -> None
         assert answer.status_code == 403
 
 
-async def test_an_unknown_absence_is_told(tmp_path: Path) -> None:
+async def test_an_unknown_absence_is_reported(tmp_path: Path) -> None:
     config = service.read(tmp_path, tables=ADMIN)
     async with service.serving(config) as relay, visiting(relay) as visitor:
         token = (await visitor.see("/")).form("/logout").fields()["form_token"]

@@ -74,7 +74,7 @@ def figures(page: Element) -> list[tuple[str, str, str]]:
     ]
 
 
-async def test_people_count_once_and_drops_are_told(relay: Relay, visitor: Visitor) -> None:
+async def test_people_count_once_and_drop_offs_are_shown(relay: Relay, visitor: Visitor) -> None:
     await send_a_day(relay)
     page = await visitor.see("/audience")
     assert figures(page) == [
@@ -263,7 +263,7 @@ async def test_an_empty_view_tells_the_next_step(relay: Relay, visitor: Visitor)
         ("email=ann@example.com", 400),
     ],
 )
-async def test_a_bad_parameter_is_told(visitor: Visitor, query: str, status: int) -> None:
+async def test_a_bad_parameter_is_reported(visitor: Visitor, query: str, status: int) -> None:
     for path in ("/audience", "/audience/days.csv"):
         page = await visitor.see(f"{path}?{query}", status=status)
         assert page.by_id("main").all("p")[0].text

@@ -90,7 +90,7 @@ async def changes(relay: Relay) -> list[dict[str, Any]]:
         return found
 
 
-async def test_what_a_filter_matches_is_counted_shown_and_replayed(
+async def test_events_that_a_filter_matches_are_counted_shown_and_replayed(
     start: Start, destination: StubServer
 ) -> None:
     async with start() as relay, visiting(relay) as visitor:

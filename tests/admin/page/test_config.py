@@ -44,7 +44,7 @@ async def audited(relay: Relay) -> list[tuple[str, int, str]]:
     return [(each["operation"], each["status"], each["via"]) for each in changes]
 
 
-async def test_what_runs_is_shown_without_secrets(tmp_path: Path) -> None:
+async def test_the_running_config_is_shown_without_secrets(tmp_path: Path) -> None:
     tables = ADMIN + service.SINK.format(
         name="crm", url="https://user:pw@crm.example/hook?key=k3y", more='events = ["lead.*"]'
     )

@@ -75,7 +75,7 @@ async def test_a_relay_without_dead_letters_says_what_they_are(
         assert not page.rows()
 
 
-async def test_dead_letters_stand_by_cause_and_one_by_one(
+async def test_dead_letters_are_listed_by_cause_and_one_by_one(
     serving: AbstractAsyncContextManager[Relay],
 ) -> None:
     async with serving as relay, visiting(relay) as visitor:

@@ -111,7 +111,7 @@ async def test_the_body_is_shown_raw_and_as_each_sink_gets_it_and_can_be_downloa
         assert download.headers["content-disposition"] == 'attachment; filename="event-1.json"'
 
 
-async def test_a_message_that_a_sink_cannot_make_is_told_with_its_cause(start: Start) -> None:
+async def test_a_message_that_cannot_be_rendered_is_reported_with_its_cause(start: Start) -> None:
     slack = """
 [[sink]]
 name = "slack"
@@ -347,7 +347,7 @@ async def test_a_damaged_body_is_named_and_shown(start: Start, tmp_path: Path) -
         assert "no sink gets it" in card(page, "Body").text
 
 
-async def test_of_a_thousand_attempts_the_latest_are_shown_with_a_link_to_the_earlier_ones(
+async def test_the_latest_of_a_thousand_attempts_are_shown_with_a_link_to_the_earlier_ones(
     start: Start, tmp_path: Path
 ) -> None:
     async with start() as relay, visiting(relay) as visitor:

@@ -229,7 +229,7 @@ async def test_a_viewer_sees_no_personal_data_and_may_not_search_by_it(start: St
         assert "person" not in query(await viewer.post("/events/person", fields))
 
 
-async def test_strangers_text_stays_text(start: Start, destination: StubServer) -> None:
+async def test_text_of_strangers_is_never_markup(start: Start, destination: StubServer) -> None:
     destination.reply = lambda _: Reply(422, REORDERING.encode())
     async with start() as relay, visiting(relay) as visitor:
         await send(relay, body(HOSTILE, f"lead.captured{HOSTILE}"))

@@ -48,7 +48,9 @@ async def test_each_chip_drops_its_filter_and_one_link_drops_all(start: Start) -
                 assert not (await visitor.see(url)).has_id("chips"), url
 
 
-async def test_what_is_no_filter_stays_when_all_are_dropped(start: Start) -> None:
+async def test_parameters_that_are_not_filters_stay_when_all_filters_are_dropped(
+    start: Start,
+) -> None:
     async with start() as relay, visiting(relay) as visitor:
         page = await visitor.see("/audience?period=7d&source=main")
         assert page.by_id("chips").links()["Drop all"] == "/audience?period=7d"

@@ -100,7 +100,7 @@ async def test_viewers_get_no_signed_test(start: Start) -> None:
 
 
 @needs_curl
-async def test_they_go_with_the_first_event(start: Start) -> None:
+async def test_the_first_steps_disappear_with_the_first_event(start: Start) -> None:
     async with start() as relay, visiting(relay) as visitor:
         (command,) = commands(await visitor.see("/"), "curl -i")
         await run(command, relay)

@@ -34,7 +34,7 @@ def test_escaped_letters_are_readable_and_controls_stay_visible() -> None:
 
 
 @pytest.mark.parametrize("text", ["{nothing", '{"a', "\0", "{'a': 1}", "NaN"])
-def test_other_texts_are_no_json(text: str) -> None:
+def test_other_texts_are_not_taken_for_json(text: str) -> None:
     assert pretty(text) is None
 
 

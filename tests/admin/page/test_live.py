@@ -106,7 +106,7 @@ async def test_an_idle_stream_only_shows_that_it_is_alive(
         assert services.clock.monotonic() - begun_s == pytest.approx(beat * HEARTBEAT_S, abs=0.3)
 
 
-async def test_open_pages_leave_the_publishing_of_activities_off(
+async def test_open_pages_do_not_switch_on_the_publishing_of_activities(
     services: Services, messages: AsyncGenerator[bytes, None]
 ) -> None:
     await anext(messages)
@@ -166,7 +166,7 @@ async def test_a_session_has_a_few_streams_and_the_latest_go_on(services: Servic
     assert len(opener.opened) == OWN_MAX + 4
 
 
-async def test_of_too_many_streams_one_of_the_session_with_the_most_ends(
+async def test_beyond_the_limit_a_stream_of_the_session_with_the_most_ends(
     services: Services,
 ) -> None:
     opener = Opener(services)

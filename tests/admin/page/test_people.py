@@ -93,7 +93,7 @@ async def test_a_lookup_shows_what_is_stored_and_who_has_received_it(
     assert page.links()["All events"] == f"/events?person={digest}"
 
 
-async def test_an_address_stands_in_no_url_and_no_log(relay: Relay, visitor: Visitor) -> None:
+async def test_no_url_and_no_log_contains_an_address(relay: Relay, visitor: Visitor) -> None:
     await send_events(relay)
     page = await looked_up(visitor, ANN)
     targets = [each.attributes.get("href") or "" for each in page.all()]
@@ -205,7 +205,7 @@ async def test_forms_from_elsewhere_are_refused(relay: Relay, visitor: Visitor) 
 
 
 @pytest.mark.parametrize("email", ["", "ann", "a@", "a b@", f"{'a' * 500}@example.com", "a@b@c"])
-async def test_what_is_no_address_is_said(visitor: Visitor, email: str) -> None:
+async def test_an_invalid_address_is_reported(visitor: Visitor, email: str) -> None:
     page = await looked_up(visitor, email, status=400)
     assert page.all("h1")[0].text == "Bad Request"
     assert "email" not in page.by_id("main").text or len(email) > 400

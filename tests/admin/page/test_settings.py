@@ -57,7 +57,7 @@ def test_secrets_are_said_to_be_set() -> None:
         ("http://[/", "set"),
     ],
 )
-def test_of_a_url_only_its_host_is_shown(url: str, shown: str) -> None:
+def test_only_the_host_of_a_url_is_shown(url: str, shown: str) -> None:
     assert values(Http(name="a", type="http", url=Secret(url)))["url"] == shown
 
 

@@ -61,7 +61,7 @@ async def test_an_idle_sink_has_its_state_its_route_and_no_figures(
         assert page.by_id("route").text == "Takes webhook.test from every source."
 
 
-async def test_a_route_stands_in_words_and_settings_without_secrets(
+async def test_a_route_is_shown_in_words_and_settings_without_secrets(
     tmp_path: Path, destination: StubServer
 ) -> None:
     settings = read(tmp_path, destination, ruled(destination))
@@ -79,7 +79,7 @@ async def test_a_route_stands_in_words_and_settings_without_secrets(
         assert "whsec" not in visitor.html
 
 
-async def test_attempts_stand_by_result_duration_and_reason(
+async def test_attempts_are_grouped_by_result_duration_and_reason(
     tmp_path: Path, destination: StubServer
 ) -> None:
     destination.reply = lambda request: Reply(422 if b"bad" in request.body else 200)

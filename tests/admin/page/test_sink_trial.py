@@ -104,7 +104,7 @@ async def test_an_event_that_the_sink_takes_is_shown_as_it_would_be_sent(
         (body("a", score="x"), "cannot decide on", "The delivery would become a dead letter."),
     ],
 )
-async def test_an_event_that_the_sink_declines_is_told_why(
+async def test_an_event_that_the_sink_declines_shows_the_reason(
     visitor: Visitor, text: bytes, title: str, why: str
 ) -> None:
     page = await paste(visitor, text.decode())
@@ -124,7 +124,7 @@ async def test_each_rule_has_its_own_verdict(visitor: Visitor) -> None:
     assert rules(page)[2] == ("when data.score > `3`", "is false for this event")
 
 
-async def test_the_other_sinks_are_told_as_well(visitor: Visitor) -> None:
+async def test_the_other_sinks_get_it_as_well(visitor: Visitor) -> None:
     page = await paste(visitor, body("a").decode())
     assert verdicts(page, "others-title") == [
         ("chat takes", "events and sources match"),
@@ -134,7 +134,7 @@ async def test_the_other_sinks_are_told_as_well(visitor: Visitor) -> None:
     ]
 
 
-async def test_what_is_no_event_is_told_in_words(visitor: Visitor) -> None:
+async def test_input_that_is_not_an_event_is_explained(visitor: Visitor) -> None:
     for text, problem in (
         ("{", "This is no event: the body is not JSON."),
         ("[]", "This is no event: the body is not a JSON object."),
@@ -164,7 +164,7 @@ async def test_the_newest_stored_event_can_be_tried(relay: Relay, visitor: Visit
     await visitor.see("/sinks/nobody/try", status=404)
 
 
-async def test_a_stored_event_without_its_body_is_told_so(relay: Relay, visitor: Visitor) -> None:
+async def test_a_stored_event_without_its_body_is_reported(relay: Relay, visitor: Visitor) -> None:
     await send(relay, body("a", email="ada@example.com"))
     async with operating(relay) as operator:
         await operator.post("/people/erase", {"email": "ada@example.com"})

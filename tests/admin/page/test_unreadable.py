@@ -45,7 +45,7 @@ async def only_link(visitor: Visitor) -> str:
     return href
 
 
-async def test_requests_stand_by_reason_and_one_by_one(relay: Relay, visitor: Visitor) -> None:
+async def test_requests_are_listed_by_reason_and_one_by_one(relay: Relay, visitor: Visitor) -> None:
     await send(relay, b"x", b"y", b"{}")
     for path in ("/dead-letters", "/unreadable"):
         rows = (await visitor.see(path)).rows()

@@ -269,7 +269,7 @@ def test_a_sink_that_left_the_config_is_released(member: Member) -> None:
     assert member.next(Release) == Release("me", "b", FENCE)
 
 
-def test_a_departing_member_releases_each_sink_and_then_leaves(member: Member) -> None:
+def test_a_leaving_member_releases_each_sink_first(member: Member) -> None:
     member.own("a")
     member.planner.leave()
     beat = member.next(Beat)
@@ -284,7 +284,7 @@ def test_a_departing_member_releases_each_sink_and_then_leaves(member: Member) -
     assert member.planner.plan(member.now + 100) == []
 
 
-def test_a_sink_that_is_acquired_during_the_departure_is_released(member: Member) -> None:
+def test_a_sink_acquired_while_leaving_is_released(member: Member) -> None:
     member.survey(surveyed(row("a")))
     acquire = member.next(Acquire)
     member.planner.leave()
@@ -292,7 +292,9 @@ def test_a_sink_that_is_acquired_during_the_departure_is_released(member: Member
     assert member.states() == {"a": "draining"}
 
 
-def test_looks_are_frequent_while_deliveries_come_and_a_survey_is_one(member: Member) -> None:
+def test_polls_are_frequent_while_deliveries_come_and_a_survey_counts_as_one(
+    member: Member,
+) -> None:
     member.own("a")
     poll = member.next(Poll)
     assert member.planner.answered(poll, Polled(frozenset({"a", "b"})), member.now) == ["a"]
@@ -324,7 +326,7 @@ def test_an_announcement_wakes_the_named_sinks_that_are_held(member: Member) -> 
     assert list(member.planner.announced(None)) == ["a"]
 
 
-def test_a_member_that_is_told_hardly_polls(member: Member) -> None:
+def test_a_member_that_is_notified_rarely_polls(member: Member) -> None:
     member.own("a")
     member.answer(member.next(Poll))
     member.planner.listens(member.now, is_listening=True)
@@ -359,7 +361,7 @@ def test_a_member_that_does_not_listen_polls_for_what_it_has_not_accepted_itself
     assert member.looks(0.1)[0][0] <= member.now - 0.1 + 2 * POLL_MIN_S
 
 
-def test_a_member_that_is_told_no_more_polls_again_soon(member: Member) -> None:
+def test_a_member_that_is_no_longer_notified_polls_again_soon(member: Member) -> None:
     member.own("a")
     member.planner.listens(member.now, is_listening=True)
     member.looks(20)

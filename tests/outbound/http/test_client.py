@@ -143,7 +143,7 @@ async def test_a_connection_is_free_again_whenever_an_exchange_is_cancelled(
     await client.close()
 
 
-async def test_what_broke_off_leaves_no_connection_behind(
+async def test_an_aborted_exchange_leaves_no_connection_open(
     destination: StubServer, client: Client
 ) -> None:
     destination.reply = lambda _: None
@@ -169,7 +169,7 @@ async def test_a_short_answer_is_complete(destination: StubServer, client: Clien
 
 
 @pytest.mark.parametrize("size", [EXCERPT_BYTES + 1, READ_BYTES * 40])
-async def test_of_a_long_answer_a_kilobyte_is_kept(
+async def test_a_kilobyte_of_a_long_answer_is_kept(
     destination: StubServer, client: Client, size: int
 ) -> None:
     destination.reply = lambda _: Reply(500, b"\xc3\xbc" * (size // 2 + 1))
@@ -178,7 +178,7 @@ async def test_of_a_long_answer_a_kilobyte_is_kept(
     assert not response.complete
 
 
-async def test_an_endless_answer_is_hung_up(destination: StubServer, client: Client) -> None:
+async def test_an_endless_response_is_cut_off(destination: StubServer, client: Client) -> None:
     destination.reply = lambda _: Reply(200, b"x" * READ_BYTES * 40)
     await post(client, destination.url())
     await until(lambda: destination.open == 0, what="the end of the connection")

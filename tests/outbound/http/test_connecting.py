@@ -125,7 +125,7 @@ async def answer(wires: Wires) -> None:
     await wire.say(ANSWER)
 
 
-async def test_where_the_first_address_refuses_the_second_is_used(
+async def test_the_second_address_is_used_if_the_first_refuses(
     wires: Wires, resolve: Resolve
 ) -> None:
     resolve(BESIDE, wires.port)
@@ -134,7 +134,7 @@ async def test_where_the_first_address_refuses_the_second_is_used(
     assert response.status == 200
 
 
-async def test_where_the_first_address_is_silent_the_second_is_tried_beside_it(
+async def test_the_second_address_is_tried_in_parallel_if_the_first_is_silent(
     wires: Wires, resolve: Resolve
 ) -> None:
     with Wires(host=BESIDE, port=wires.port) as silent:
@@ -147,7 +147,7 @@ async def test_where_the_first_address_is_silent_the_second_is_tried_beside_it(
         assert FALLBACK_S - 0.01 < asyncio.get_running_loop().time() - before_s < 5 - FALLBACK_S
 
 
-async def test_where_all_addresses_refuse_the_connection_is_refused(resolve: Resolve) -> None:
+async def test_a_connection_is_refused_if_all_addresses_refuse_it(resolve: Resolve) -> None:
     port = refusing_port()
     resolve(HERE, port)
     resolve(BESIDE, port)
@@ -163,7 +163,7 @@ async def test_an_address_that_is_written_out_needs_no_thread_to_look_it_up(wire
 
 
 @pytest.mark.parametrize("host", ["no-such-name.invalid", "a..invalid", f"{'a' * 64}.invalid"])
-async def test_what_is_no_name_or_nobodys_is_not_found(host: str) -> None:
+async def test_an_invalid_or_unknown_name_is_not_found(host: str) -> None:
     error = await failure(f"http://{host}/")
     assert (type(error), error.reason) == (Temporary, "name not found")
 
@@ -175,15 +175,13 @@ async def test_an_address_in_an_old_form_is_refused(host: str) -> None:
     assert "canonical IPv4 address" in error.reason
 
 
-async def test_who_does_not_take_a_connection_in_time_is_too_slow(wires: Wires) -> None:
+async def test_a_slow_connect_is_a_timeout(wires: Wires) -> None:
     wires.fall_silent()
     error = await failure(wires.url, within_s=0.1)
     assert (type(error), error.reason) == (Temporary, "could not connect in time")
 
 
-async def test_who_does_not_answer_to_tls_in_time_is_too_slow(
-    wires: Wires, trusting: ssl.SSLContext
-) -> None:
+async def test_a_slow_tls_handshake_is_a_timeout(wires: Wires, trusting: ssl.SSLContext) -> None:
     shaking = asyncio.create_task(failure(secured(wires), trusting, within_s=0.2))
     wire = await wires.accept()
     assert await wire.take()
@@ -191,9 +189,7 @@ async def test_who_does_not_answer_to_tls_in_time_is_too_slow(
     assert await wire.take() == b""
 
 
-async def test_who_speaks_something_else_than_tls_is_told_so(
-    wires: Wires, trusting: ssl.SSLContext
-) -> None:
+async def test_a_server_that_speaks_no_tls_is_named(wires: Wires, trusting: ssl.SSLContext) -> None:
     shaking = asyncio.create_task(failure(secured(wires), trusting))
     wire = await wires.accept()
     await wire.say(b"220 here speaks another protocol, and it speaks first\r\n")
@@ -201,7 +197,7 @@ async def test_who_speaks_something_else_than_tls_is_told_so(
     assert (type(error), error.reason) == (Temporary, "TLS failed")
 
 
-async def test_who_hangs_up_on_tls_could_not_be_connected_to(
+async def test_a_server_that_closes_during_the_tls_handshake_is_a_failed_connect(
     wires: Wires, trusting: ssl.SSLContext
 ) -> None:
     shaking = asyncio.create_task(failure(secured(wires), trusting))
@@ -212,7 +208,7 @@ async def test_who_hangs_up_on_tls_could_not_be_connected_to(
     assert (type(error), error.reason) == (Temporary, "could not connect")
 
 
-async def test_a_certificate_that_nobody_vouches_for_is_told_so(secure: StubServer) -> None:
+async def test_an_untrusted_certificate_is_reported(secure: StubServer) -> None:
     error = await failure(secure.url(), ssl.create_default_context())
     assert isinstance(error, Misconfigured)
     assert "certificate does not verify: unable to get local issuer certificate" in error.reason

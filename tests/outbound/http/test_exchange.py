@@ -230,7 +230,7 @@ async def test_a_client_may_be_closed_at_any_time(wires: Wires, client: Client, 
     await until(lambda: sockets() == before, what="the end of its socket")
 
 
-async def test_a_closed_client_has_let_its_connections_go(wires: Wires, client: Client) -> None:
+async def test_a_closed_client_has_closed_its_connections(wires: Wires, client: Client) -> None:
     before = sockets()
     sending, wire = await begin(client, wires)
     await wire.say(ANSWER)

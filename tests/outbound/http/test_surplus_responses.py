@@ -93,7 +93,7 @@ BEHIND = {
 
 
 @pytest.mark.parametrize("answer", BEHIND.values(), ids=list(BEHIND))
-async def test_what_comes_behind_an_answer_is_none_to_the_next_request(
+async def test_bytes_after_a_response_do_not_answer_the_next_request(
     destination: StubServer, client: Client, answer: bytes
 ) -> None:
     destination.reply = lambda _: Raw(raw=answer) if len(destination.requests) == 1 else FAILURE
@@ -104,7 +104,7 @@ async def test_what_comes_behind_an_answer_is_none_to_the_next_request(
 
 
 @pytest.mark.parametrize("late", [EMPTY, EMPTY[:20], b"\0", b"\r\n"])
-async def test_what_comes_while_nothing_is_asked_ends_the_connection(
+async def test_bytes_on_an_idle_connection_close_it(
     wires: Wires, client: Client, late: bytes
 ) -> None:
     first = await use_once(wires, client)
@@ -128,7 +128,7 @@ async def use_once(wires: Wires, client: Client) -> Wire:
     return wire
 
 
-async def test_an_answer_that_the_kernel_holds_before_its_request_is_none(
+async def test_a_response_that_the_kernel_holds_before_its_request_does_not_count(
     wires: Wires, client: Client
 ) -> None:
     first = await use_once(wires, client)
@@ -142,7 +142,7 @@ async def test_an_answer_that_the_kernel_holds_before_its_request_is_none(
 
 
 @pytest.mark.parametrize("is_used", [False, True])
-async def test_an_answer_right_before_its_request_is_none(
+async def test_a_response_right_before_its_request_does_not_count(
     wires: Wires, client: Client, monkeypatch: pytest.MonkeyPatch, *, is_used: bool
 ) -> None:
     if is_used:
@@ -189,7 +189,7 @@ async def ask_twice(wires: Wires, client: Client) -> tuple[Wire, bytes, asyncio.
 
 
 @pytest.mark.parametrize("answer", [EMPTY, EMPTY.replace(b"200", b"410")])
-async def test_an_answer_before_the_end_of_a_later_request_is_none(
+async def test_a_response_before_the_end_of_a_later_request_does_not_count(
     wires: Wires, client: Client, answer: bytes
 ) -> None:
     wire, _, asking = await ask_twice(wires, client)

@@ -85,7 +85,7 @@ async def test_the_outcomes_are_in_the_order_of_the_events_and_each_its_own(
     await destination.server.drop_queue(full)
 
 
-async def test_none_is_lost_beside_one_that_is_too_large(
+async def test_no_event_is_lost_beside_one_that_is_too_large(
     destination: AmqpHarness, make: Make, lead: Event
 ) -> None:
     await asyncio.to_thread(destination.server.limit, 5000)
@@ -98,7 +98,7 @@ async def test_none_is_lost_beside_one_that_is_too_large(
     assert set(read(destination)) == {event.id for event in events} - {"evt_20"}
 
 
-async def test_one_that_is_too_large_costs_its_neighbours_neither_a_try_nor_the_connection(
+async def test_an_event_that_is_too_large_costs_its_neighbours_no_attempt_and_no_connection(
     destination: AmqpHarness, make: Make, lead: Event
 ) -> None:
     await asyncio.to_thread(destination.server.limit, 5000)
@@ -114,7 +114,7 @@ async def test_one_that_is_too_large_costs_its_neighbours_neither_a_try_nor_the_
     assert destination.contacts() == 1
 
 
-async def test_where_the_broker_does_not_say_which_is_too_large_each_is_tried_alone(
+async def test_each_message_is_tried_alone_if_the_broker_does_not_name_the_one_that_is_too_large(
     destination: AmqpHarness, make: Make, lead: Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await asyncio.to_thread(destination.server.limit, 5000)
@@ -142,7 +142,7 @@ async def test_a_topic_that_is_forbidden_is_that_of_one_event_and_no_other_suffe
     assert set(read(destination)) == {"evt_0", "evt_2", "evt_4"}
 
 
-async def test_a_bug_that_one_event_shows_is_not_its_neighbours(
+async def test_a_bug_in_one_event_does_not_affect_its_neighbours(
     destination: AmqpHarness, make: Make, lead: Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sink = make()
@@ -161,7 +161,7 @@ async def test_a_bug_that_one_event_shows_is_not_its_neighbours(
     assert read(destination) == ["evt_0", "evt_2"]
 
 
-async def test_what_cannot_be_encoded_fails_alone(
+async def test_a_message_that_cannot_be_encoded_fails_alone(
     destination: AmqpHarness, make: Make, lead: Event
 ) -> None:
     events = series(lead, 3)
@@ -172,7 +172,7 @@ async def test_what_cannot_be_encoded_fails_alone(
     assert read(destination) == ["evt_0", "evt_2"]
 
 
-async def test_what_is_refused_beforehand_is_so_also_where_nobody_listens(
+async def test_an_event_refused_before_sending_is_refused_without_a_server_too(
     destination: AmqpHarness, make: Make, lead: Event
 ) -> None:
     await destination.door.shut()
@@ -183,7 +183,7 @@ async def test_what_is_refused_beforehand_is_so_also_where_nobody_listens(
     ]
 
 
-async def test_batches_side_by_side_share_one_connection_and_mix_nothing_up(
+async def test_concurrent_batches_share_one_connection_and_mix_nothing_up(
     destination: AmqpHarness, make: Make, lead: Event
 ) -> None:
     sink = make(**BY_SOURCE)

@@ -74,7 +74,7 @@ async def test_tls_is_spoken_with_certificates_on_both_sides(
     assert [message.id for message in destination.messages()] == [lead.id]
 
 
-async def test_a_broker_that_another_authority_vouches_for_is_not_spoken_to(
+async def test_a_broker_with_a_certificate_of_another_authority_is_refused(
     server: RabbitMq, make: Make, lead: Event, tmp_path: Path
 ) -> None:
     other = Authority(tmp_path / "other")
@@ -83,7 +83,7 @@ async def test_a_broker_that_another_authority_vouches_for_is_not_spoken_to(
     assert await fault(sink, lead) == (Misconfigured, UNTRUSTED)
 
 
-async def test_a_client_certificate_that_is_demanded_is_missed_every_time(
+async def test_a_required_client_certificate_that_is_missing_is_reported_every_time(
     server: RabbitMq, make: Make, lead: Event
 ) -> None:
     # A reset often overtakes the reason, so that one trial shows nothing.

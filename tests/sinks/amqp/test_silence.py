@@ -102,7 +102,7 @@ async def test_an_id_without_a_confirm_holds_up_no_other_event_of_that_id_for_ev
     assert destination.contacts() == 1
 
 
-async def test_a_confirm_that_comes_too_late_is_nobody_elses(
+async def test_a_late_confirm_is_not_taken_for_another_event(
     destination: AmqpHarness, make: Make, lead: Event, stuck: str
 ) -> None:
     sink = make(**BY_SOURCE, timeout="1s")
@@ -113,7 +113,7 @@ async def test_a_confirm_that_comes_too_late_is_nobody_elses(
     assert remembered(sink) == []
 
 
-async def test_a_broker_that_freezes_is_left_in_time_and_takes_nothing_later(
+async def test_a_frozen_broker_is_disconnected_in_time_and_gets_nothing_later(
     destination: AmqpHarness, make: Make, lead: Event
 ) -> None:
     sink = make(timeout="500ms", url=destination.server.url)
@@ -128,7 +128,7 @@ async def test_a_broker_that_freezes_is_left_in_time_and_takes_nothing_later(
     assert len(read(destination)) < 2 + len(events)
 
 
-async def test_what_was_confirmed_before_a_broker_fell_silent_is_delivered(
+async def test_events_confirmed_before_a_broker_fell_silent_are_delivered(
     destination: AmqpHarness, make: Make, lead: Event, stuck: str
 ) -> None:
     sink = make(**BY_SOURCE, timeout="1s")
@@ -153,7 +153,7 @@ async def test_a_loss_ends_a_batch_at_once_and_keeps_what_was_confirmed(
     assert told(await sink.send_batch(bound_for(lead, destination.queue))) == [DELIVERED]
 
 
-async def test_what_waits_for_one_of_its_id_goes_on_when_that_is_lost(
+async def test_an_event_that_waits_for_another_of_its_id_continues_when_that_one_is_lost(
     destination: AmqpHarness, make: Make, lead: Event, stuck: str
 ) -> None:
     sink = make(**BY_SOURCE, timeout="30s")
@@ -194,7 +194,7 @@ async def test_a_batch_that_is_cancelled_while_it_waits_is_not_published(
     assert read(destination) == []
 
 
-async def test_nothing_is_published_where_the_client_keeps_a_cancellation_for_itself(
+async def test_nothing_is_published_if_the_client_swallows_a_cancellation(
     destination: AmqpHarness, make: Make, lead: Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = Connection.open_channel

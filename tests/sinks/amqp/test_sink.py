@@ -117,7 +117,7 @@ async def test_a_check_misses_the_queue(destination: AmqpHarness, sink: Sink) ->
         await sink.check()
 
 
-async def test_a_check_takes_a_brace_for_no_template(destination: AmqpHarness) -> None:
+async def test_a_check_does_not_take_a_brace_for_a_template(destination: AmqpHarness) -> None:
     sink = built(destination, routing_key="{nowhere}")
     with pytest.raises(Misconfigured, match="does not exist"):
         await sink.check()

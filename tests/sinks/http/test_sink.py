@@ -85,7 +85,7 @@ async def test_an_answer_is_handed_back(destination: StubServer, make: Make, lea
     assert (answer.status, answer.excerpt) == (201, '{"ok":true}')
 
 
-async def test_an_id_that_no_header_can_carry_can_be_told_back(
+async def test_an_encoded_id_can_be_decoded(
     destination: StubServer, make: Make, lead: Event
 ) -> None:
     event = replace(lead, id="evt 1%20 \N{SNOWMAN}", kind="vidéo")
@@ -176,7 +176,7 @@ async def test_a_check_asks_for_options_and_takes_an_answer_that_is_no_word_on_e
 
 
 @pytest.mark.parametrize("status", [302, 308, 401, 402, 403, 404, 407, 410, 421, 426])
-async def test_a_check_tells_what_someone_has_to_mend(
+async def test_a_check_reports_a_misconfiguration(
     destination: StubServer, make: Make, status: int
 ) -> None:
     destination.reply = lambda _: Reply(status)
@@ -185,7 +185,7 @@ async def test_a_check_tells_what_someone_has_to_mend(
 
 
 @pytest.mark.parametrize("status", [408, 425, 429, 500, 502, 503, 504, 599, 999])
-async def test_a_check_takes_no_failure_for_a_sign_of_life(
+async def test_a_failed_response_does_not_pass_a_check(
     destination: StubServer, make: Make, status: int
 ) -> None:
     destination.reply = lambda _: Reply(status)
@@ -193,7 +193,7 @@ async def test_a_check_takes_no_failure_for_a_sign_of_life(
         await make(destination.url()).check()
 
 
-async def test_what_is_rendered_is_what_is_sent_but_for_secrets(
+async def test_the_rendered_message_is_the_sent_one_with_secrets_masked(
     destination: StubServer, make: Make, lead: Event
 ) -> None:
     sink = make(destination.url(), headers={"X-Key": "marked"}, signing_secrets=[OLD])
@@ -323,7 +323,7 @@ async def test_an_own_ca_verifies_the_destination(
     assert len(tls_destination.requests) == 1
 
 
-async def test_a_certificate_that_nobody_vouches_for_parks_the_sink(
+async def test_an_untrusted_certificate_parks_the_sink(
     tls_destination: StubServer, make: Make, lead: Event
 ) -> None:
     with pytest.raises(Misconfigured, match="certificate does not verify"):
@@ -339,7 +339,7 @@ async def test_a_certificate_for_another_name_parks_the_sink(
     assert tls_destination.requests == []
 
 
-async def test_a_destination_that_wants_a_client_certificate_gets_it(
+async def test_a_destination_that_requires_a_client_certificate_gets_it(
     strict_destination: StubServer, make: Make, lead: Event, certificates: Certificates
 ) -> None:
     sink = make(
@@ -352,7 +352,7 @@ async def test_a_destination_that_wants_a_client_certificate_gets_it(
     assert len(strict_destination.requests) == 1
 
 
-async def test_a_destination_that_misses_our_certificate_gets_nothing(
+async def test_a_destination_that_requires_our_certificate_gets_nothing_without_it(
     strict_destination: StubServer, make: Make, lead: Event, certificates: Certificates
 ) -> None:
     # With TLS 1.3 its alert may be overtaken by the end of the connection.
@@ -397,7 +397,7 @@ async def test_a_destination_that_speaks_no_tls_is_temporary(make: Make, lead: E
             await make(f"https://{host}:{port}/").send(lead)
 
 
-async def test_silence_over_tls_is_silence(
+async def test_silence_over_tls_is_detected(
     tls_destination: StubServer, make: Make, lead: Event, certificates: Certificates
 ) -> None:
     tls_destination.reply = lambda _: None

@@ -99,7 +99,7 @@ async def test_an_event_larger_than_the_topic_takes_is_refused_alone(
     assert arrived(server, "small") == [event.id for event in events if event is not events[5]]
 
 
-async def test_what_was_confirmed_outlives_a_kill_of_the_broker(
+async def test_confirmed_messages_survive_a_kill_of_the_broker(
     server: ApacheKafka, make: Sinks
 ) -> None:
     server.create("killed")

@@ -114,7 +114,7 @@ async def test_events_without_a_key_share_partitions(harness: KafkaHarness, make
     assert len({record.partition for record in records}) < 6
 
 
-async def test_order_outlives_batches_that_are_larger_than_one_request(
+async def test_order_is_kept_in_batches_larger_than_one_request(
     harness: KafkaHarness, make: Sinks
 ) -> None:
     sink = make(key="one")
@@ -220,7 +220,7 @@ async def test_a_partition_without_a_leader_holds_up_only_its_own_events(
     assert sorted(arrived(harness)) == sorted(ids(events))
 
 
-async def test_what_was_given_up_is_not_sent_while_others_are_waited_for(
+async def test_abandoned_messages_are_not_sent_while_others_are_in_flight(
     harness: KafkaHarness, make: Sinks
 ) -> None:
     for partition in range(3):

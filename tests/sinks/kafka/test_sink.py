@@ -109,7 +109,7 @@ async def test_a_producer_whose_batch_failed_is_replaced(
     assert producers() == 2
 
 
-async def test_what_was_cancelled_is_not_sent_later(
+async def test_cancelled_messages_are_not_sent_later(
     harness: KafkaHarness, make: Sinks, lead: Event
 ) -> None:
     sink = make(key="one")
@@ -123,7 +123,7 @@ async def test_what_was_cancelled_is_not_sent_later(
     assert [each.id for each in harness.messages()] == ["evt_next"]
 
 
-async def test_one_broker_that_answers_is_enough(
+async def test_one_reachable_broker_is_enough(
     harness: KafkaHarness, make: Sinks, lead: Event
 ) -> None:
     await make(brokers=["127.0.0.1:1", *harness.cluster.brokers.split(",")]).send(lead)

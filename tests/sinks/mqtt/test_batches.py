@@ -122,7 +122,7 @@ async def test_a_batch_leaves_in_one_piece(broker: MqttDouble, sink: MqttSink, l
     assert [data.count(lead.body) for data in broker.received[-2:]] == [1, 16]
 
 
-async def test_no_kernel_holds_the_answers_to_a_batch_back(
+async def test_the_kernel_does_not_delay_the_answers_to_a_batch(
     server: Mosquitto, make: Make, lead: Event
 ) -> None:
     """A mosquitto sends one PUBACK and holds the others back until TCP acknowledges it."""
@@ -137,7 +137,7 @@ async def test_no_kernel_holds_the_answers_to_a_batch_back(
     assert median(took[20:]) < 0.02
 
 
-async def test_no_more_than_the_receive_maximum_is_on_its_way_of_a_larger_batch(
+async def test_a_batch_above_the_receive_maximum_never_exceeds_it_in_flight(
     broker: MqttDouble, sink: MqttSink, lead: Event
 ) -> None:
     broker.connack = connack(ReceiveMaximum=3)
@@ -166,7 +166,7 @@ async def test_a_mosquitto_with_little_room_takes_large_batches_side_by_side(
     assert server.contacts() == 1
 
 
-async def test_batches_side_by_side_mix_nothing_up(
+async def test_concurrent_batches_mix_nothing_up(
     broker: MqttDouble, sink: MqttSink, lead: Event
 ) -> None:
     broker.connack = connack(ReceiveMaximum=7)
@@ -181,7 +181,7 @@ async def test_batches_side_by_side_mix_nothing_up(
     assert remembered(sink) == []
 
 
-async def test_a_bug_that_one_event_shows_is_not_its_neighbours(
+async def test_a_bug_in_one_event_does_not_affect_its_neighbours(
     broker: MqttDouble, sink: MqttSink, lead: Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = sink._user_properties
@@ -199,7 +199,7 @@ async def test_a_bug_that_one_event_shows_is_not_its_neighbours(
     assert published(broker) == ["evt_0", "evt_2"]
 
 
-async def test_what_cannot_be_encoded_fails_alone_and_takes_no_room(
+async def test_a_message_that_cannot_be_encoded_fails_alone_and_takes_no_room(
     broker: MqttDouble, sink: MqttSink, lead: Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker.connack = connack(ReceiveMaximum=1)
@@ -226,7 +226,7 @@ async def test_a_template_that_fails_on_one_event_is_its_own(make: Make, lead: E
     assert reason.startswith("the template of `topic` fails on this event: ")
 
 
-async def test_what_is_refused_beforehand_is_so_also_where_nobody_listens(
+async def test_an_event_refused_before_sending_is_refused_without_a_server_too(
     server: Mosquitto, make: Make, lead: Event
 ) -> None:
     server.kill()
@@ -237,7 +237,7 @@ async def test_what_is_refused_beforehand_is_so_also_where_nobody_listens(
     ]
 
 
-async def test_none_is_lost_beside_one_that_is_too_large(
+async def test_no_event_is_lost_beside_one_that_is_too_large(
     server: Mosquitto, make: Make, lead: Event
 ) -> None:
     await asyncio.to_thread(server.start_with, more="message_size_limit 5000")

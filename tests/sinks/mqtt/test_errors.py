@@ -141,7 +141,7 @@ def test_every_meaning_is_tried() -> None:
     assert set(MEANINGS) - tried == {0x8C, 0x9B, 0x9D}
 
 
-async def test_of_several_the_largest_is_too_large_and_the_others_go_again(
+async def test_the_largest_of_several_is_refused_as_too_large_and_the_others_are_sent_again(
     broker: MqttDouble, sink: MqttSink, lead: Event
 ) -> None:
     broker.reply = lambda _: None
@@ -154,7 +154,7 @@ async def test_of_several_the_largest_is_too_large_and_the_others_go_again(
     assert all(isinstance(innocent, SinkResponse) for innocent in (small, other))
 
 
-async def test_of_several_none_is_blamed_for_what_one_of_them_is(
+async def test_no_event_is_blamed_for_the_fault_of_another(
     broker: MqttDouble, sink: MqttSink, lead: Event
 ) -> None:
     broker.reply = lambda _: None
@@ -165,7 +165,7 @@ async def test_of_several_none_is_blamed_for_what_one_of_them_is(
     assert {type(error) for error in errors} == {Temporary}
 
 
-async def test_what_had_no_room_to_go_is_not_blamed(
+async def test_an_event_that_was_not_sent_for_lack_of_room_is_not_blamed(
     broker: MqttDouble, sink: MqttSink, lead: Event
 ) -> None:
     broker.connack = connack(ReceiveMaximum=1)
@@ -177,7 +177,7 @@ async def test_what_had_no_room_to_go_is_not_blamed(
     assert [type(error) for error in errors] == [Refused, Temporary]
 
 
-async def test_what_is_given_up_counts_for_the_receive_maximum_until_it_is_answered(
+async def test_an_abandoned_message_counts_towards_the_receive_maximum_until_it_is_answered(
     broker: MqttDouble, sink: MqttSink, lead: Event
 ) -> None:
     broker.connack = connack(ReceiveMaximum=2)
@@ -204,7 +204,7 @@ async def test_what_is_given_up_counts_for_the_receive_maximum_until_it_is_answe
     assert broker.contacts == 1
 
 
-async def test_a_broker_that_forgets_to_answer_is_left_once_nothing_else_goes(
+async def test_a_broker_with_a_missing_answer_is_disconnected_once_nothing_else_moves(
     broker: MqttDouble, sink: MqttSink, lead: Event
 ) -> None:
     broker.connack = connack(ReceiveMaximum=2)
@@ -230,7 +230,7 @@ async def test_a_broker_that_forgets_to_answer_is_left_once_nothing_else_goes(
     "greeting",
     [b"HTTP/1.1 400 Bad Request\r\n" + b"x" * 100, b"\x15\x03\x01\x00\x02\x02\x16", b"\xff" * 9],
 )
-async def test_what_is_no_mqtt_is_not_taken_for_it(
+async def test_a_server_that_does_not_speak_mqtt_is_recognised(
     broker: MqttDouble, sink: MqttSink, lead: Event, greeting: bytes
 ) -> None:
     broker.connack = greeting
@@ -238,7 +238,9 @@ async def test_what_is_no_mqtt_is_not_taken_for_it(
     assert (type(error), error.reason) == (Temporary, "what answers there is not MQTT 5")
 
 
-async def test_nonsense_ends_what_waits(broker: MqttDouble, sink: MqttSink, lead: Event) -> None:
+async def test_garbage_ends_all_waiting_requests(
+    broker: MqttDouble, sink: MqttSink, lead: Event
+) -> None:
     broker.reply = lambda _: b"\x00\x00"
     error = await error_of(sink, lead)
     assert (type(error), error.reason) == (Temporary, "the connection was lost")
@@ -265,7 +267,7 @@ async def test_a_password_without_a_username_is_sent(broker: MqttDouble, lead: E
     await sink.close()
 
 
-async def test_a_broker_that_answers_no_ping_is_left(
+async def test_a_broker_that_answers_no_ping_is_disconnected(
     broker: MqttDouble, sink: MqttSink, lead: Event
 ) -> None:
     broker.connack = connack(ServerKeepAlive=1)

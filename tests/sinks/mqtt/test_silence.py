@@ -50,7 +50,7 @@ async def test_the_time_limit_hits_what_has_no_answer_and_nothing_else(
     assert time.monotonic() - started >= 1
 
 
-async def test_a_broker_that_falls_silent_in_a_batch_is_left(
+async def test_a_broker_that_falls_silent_in_a_batch_is_disconnected(
     broker: MqttDouble, hasty: MqttSink, lead: Event
 ) -> None:
     broker.reply = take_only("evt_0", "evt_1")
@@ -60,7 +60,7 @@ async def test_a_broker_that_falls_silent_in_a_batch_is_left(
     assert broker.contacts == 2
 
 
-async def test_what_has_no_room_at_a_silent_broker_is_late_and_never_sent(
+async def test_events_that_wait_for_a_silent_broker_time_out_and_are_never_sent(
     broker: MqttDouble, hasty: MqttSink, lead: Event
 ) -> None:
     broker.connack = connack(ReceiveMaximum=2)
@@ -86,7 +86,7 @@ async def test_one_event_that_is_never_answered_does_not_end_what_goes_on_beside
     await until(lambda: remembered(hasty) == [], what="the answer that came late")
 
 
-async def test_answers_that_come_in_another_order_are_no_silence(
+async def test_confirms_in_another_order_are_not_a_silence(
     broker: MqttDouble, hasty: MqttSink, lead: Event
 ) -> None:
     broker.reply = lambda _: None
@@ -119,7 +119,7 @@ async def test_a_batch_without_room_that_is_given_up_ends_nothing_at_a_broker_th
     assert (len(broker.published), broker.contacts) == (3, 1)
 
 
-async def test_no_more_is_on_its_way_than_the_concurrency_also_of_what_was_given_up(
+async def test_abandoned_messages_count_towards_the_concurrency(
     broker: MqttDouble, lead: Event
 ) -> None:
     sink = build(url=broker.url, topic="relay/fixed", concurrency=3, timeout="1s")
@@ -189,7 +189,7 @@ async def test_a_farewell_is_for_what_has_no_answer_and_what_it_does_not_name_go
     assert broker.contacts == 2
 
 
-async def test_of_those_that_make_the_broker_hang_up_each_is_found_and_no_other_suffers(
+async def test_each_message_that_makes_the_broker_disconnect_is_found_and_no_other_fails(
     broker: MqttDouble, sink: MqttSink, lead: Event
 ) -> None:
     def reply(_: Publish) -> Any:
@@ -201,7 +201,7 @@ async def test_of_those_that_make_the_broker_hang_up_each_is_found_and_no_other_
     assert outcomes == [DELIVERED, FORBIDDEN, DELIVERED, FORBIDDEN, DELIVERED]
 
 
-async def test_what_had_no_room_when_the_connection_ended_is_not_blamed(
+async def test_an_event_that_was_still_waiting_when_the_connection_ended_is_not_blamed(
     broker: MqttDouble, sink: MqttSink, lead: Event
 ) -> None:
     broker.connack = connack(ReceiveMaximum=1)
@@ -240,7 +240,7 @@ async def test_a_client_that_cancels_itself_ends_no_more_than_the_try(
     assert broker.contacts == 1
 
 
-async def test_a_client_that_keeps_a_cancellation_for_itself_publishes_nothing(
+async def test_a_client_that_swallows_a_cancellation_publishes_nothing(
     broker: MqttDouble, sink: MqttSink, lead: Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = MqttSink._connect

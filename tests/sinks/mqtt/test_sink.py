@@ -109,7 +109,7 @@ async def test_cloudevents_come_as_the_binding_names_them(
     assert {"time", "subject"} <= set(found)
 
 
-async def test_what_a_broker_would_cut_the_connection_for_is_encoded(
+async def test_text_that_would_make_a_broker_cut_the_connection_is_encoded(
     server: Mosquitto, make: Make, lead: Event
 ) -> None:
     document = lead.document()
@@ -140,7 +140,7 @@ async def test_a_value_is_one_level_of_the_topic(
         ("", "is empty"),
     ],
 )
-async def test_a_topic_that_none_can_be_is_refused(
+async def test_an_invalid_topic_name_is_refused(
     make: Make, lead: Event, kind: str, reason: str
 ) -> None:
     document = lead.document() | {"event": kind}
@@ -209,7 +209,7 @@ async def test_a_message_over_the_brokers_limit_is_refused_and_others_arrive(
     assert set(ids(server)) == {f"evt_{number}" for number in range(20)} - {"evt_10"}
 
 
-async def test_nobody_who_subscribes_parks_until_someone_does(
+async def test_a_subject_without_a_subscriber_parks_until_there_is_one(
     server: Mosquitto, make: Make, lead: Event
 ) -> None:
     sink = make()
@@ -234,7 +234,7 @@ async def test_a_subscriber_that_is_away_for_a_while_counts(
     assert len(server.read()) == 1
 
 
-async def test_nobody_who_subscribes_is_taken_for_somebody_where_asked(
+async def test_a_missing_subscriber_is_accepted_where_the_config_says_so(
     server: Mosquitto, make: Make, lead: Event
 ) -> None:
     server.forget_subscriber()
@@ -250,7 +250,7 @@ async def test_nobody_who_subscribes_is_taken_for_somebody_where_asked(
         ({"more": "max_qos 0"}, "the broker takes no QoS 1, so that it would confirm nothing"),
     ],
 )
-async def test_what_someone_has_to_mend_is_named_until_then(
+async def test_a_misconfiguration_is_named_until_it_is_fixed(
     server: Mosquitto, make: Make, lead: Event, config: dict[str, str], reason: str
 ) -> None:
     await asyncio.to_thread(server.start_with, **config)
@@ -292,7 +292,9 @@ async def test_a_check_finds_a_broker_that_confirms_nothing(server: Mosquitto, m
         await make().check()
 
 
-async def test_a_close_is_no_loss_to_the_broker(server: Mosquitto, make: Make, lead: Event) -> None:
+async def test_a_close_is_not_a_lost_connection_for_the_broker(
+    server: Mosquitto, make: Make, lead: Event
+) -> None:
     sink = make()
     await sink.send(lead)
     await sink.close()
@@ -396,7 +398,7 @@ async def test_a_loss_ends_what_waits_at_once(server: Mosquitto, make: Make, lea
     }
 
 
-async def test_nobody_there_is_told_so(lead: Event) -> None:
+async def test_an_unreachable_server_is_reported(lead: Event) -> None:
     error = await error_of(build(url=f"mqtt://127.0.0.1:{free_port()}"), lead)
     assert (type(error), error.reason) == (Temporary, "connection refused")
     error = await error_of(build(url="mqtt://relay.invalid"), lead)
@@ -426,7 +428,7 @@ async def test_tls_is_spoken_and_verified_both_ways(
     )
 
 
-async def test_tls_is_insisted_on(server: Mosquitto, make: Make, lead: Event) -> None:
+async def test_tls_is_required(server: Mosquitto, make: Make, lead: Event) -> None:
     error = await error_of(make(url=server.url.replace("mqtt:", "mqtts:")), lead)
     assert type(error) is Temporary
     assert server.contacts() == 0
@@ -464,7 +466,7 @@ def test_a_wrong_value_is_named_and_not_repeated(table: dict[str, str], reason: 
     assert "marked" not in str(caught.value)
 
 
-def test_what_would_be_sent_can_be_shown() -> None:
+def test_the_message_can_be_shown_without_sending_it() -> None:
     shown = build(url="mqtt://127.0.0.1").render(sample_events.event("video.ready"))
     assert shown["topic"] == "relay/video.ready"
     assert shown["user_properties"]["relay-id"] == "evt_sample"

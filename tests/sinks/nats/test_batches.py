@@ -86,9 +86,7 @@ async def test_a_subject_that_may_not_be_published_to_fails_alone(
     assert told(outcomes) == [1, forbidden, 2]
 
 
-async def test_what_a_template_makes_of_one_event_is_no_subject_of_another(
-    make: Make, lead: Event
-) -> None:
+async def test_an_invalid_subject_of_one_event_affects_no_other(make: Make, lead: Event) -> None:
     sink = make(subject="relay.{% if event == 'odd' %}two words{% else %}x{% endif %}")
     outcomes = await sink.send_batch([of_kind(lead, "odd"), replace(lead, id="evt_2")])
     expected = "words with dots between, without blanks, * and >"
@@ -96,7 +94,7 @@ async def test_what_a_template_makes_of_one_event_is_no_subject_of_another(
     assert told(outcomes) == [refused, 1]
 
 
-async def test_a_bug_that_one_event_shows_is_not_its_neighbours(
+async def test_a_bug_in_one_event_does_not_affect_its_neighbours(
     make: Make, lead: Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sink = make()
@@ -114,7 +112,7 @@ async def test_a_bug_that_one_event_shows_is_not_its_neighbours(
     assert [each_told(outcomes[place]) for place in (0, 2)] == [1, 2]
 
 
-async def test_what_is_refused_beforehand_is_so_also_where_nobody_listens(lead: Event) -> None:
+async def test_an_event_refused_before_sending_is_refused_without_a_server_too(lead: Event) -> None:
     sink = build(servers="nats://127.0.0.1:1")
     outcomes = await sink.send_batch([of_kind(lead, "x" * 2000), lead])
     assert told(outcomes) == [
@@ -123,7 +121,7 @@ async def test_what_is_refused_beforehand_is_so_also_where_nobody_listens(lead: 
     ]
 
 
-async def test_batches_side_by_side_share_one_connection_and_mix_nothing_up(
+async def test_concurrent_batches_share_one_connection_and_mix_nothing_up(
     server: NatsServer, make: Make, lead: Event
 ) -> None:
     sink = make()
@@ -150,7 +148,7 @@ async def test_a_batch_to_a_frozen_server_ends_in_time_and_is_not_delivered_late
     assert len(server.read()) < len(events)
 
 
-async def test_what_was_answered_before_a_server_froze_is_delivered(lead: Event) -> None:
+async def test_events_confirmed_before_a_server_froze_are_delivered(lead: Event) -> None:
     async with NatsDouble(lambda id_: id_ < "evt_5") as double:
         sink = build(servers=double.url, timeout="500ms")
         assert told(await sink.send_batch(series(lead, 8))) == [1, 2, 3, 4, 5, LATE, LATE, LATE]
@@ -159,7 +157,7 @@ async def test_what_was_answered_before_a_server_froze_is_delivered(lead: Event)
         await sink.close()
 
 
-async def test_a_server_that_answers_what_came_later_is_not_left(lead: Event) -> None:
+async def test_a_server_that_answers_later_messages_stays_connected(lead: Event) -> None:
     async with NatsDouble(lambda id_: id_ != "evt_1") as double:
         sink = build(servers=double.url, timeout="500ms")
         assert told(await sink.send_batch(series(lead, 3))) == [1, LATE, 3]
@@ -168,7 +166,7 @@ async def test_a_server_that_answers_what_came_later_is_not_left(lead: Event) ->
         await sink.close()
 
 
-async def test_an_answer_that_comes_too_late_is_nobody_elses(lead: Event) -> None:
+async def test_a_late_response_is_not_taken_for_another_request(lead: Event) -> None:
     async with NatsDouble(lambda id_: id_ != "evt_0") as double:
         sink = build(servers=double.url, timeout="500ms")
         assert told(await sink.send_batch(series(lead, 2))) == [LATE, 2]

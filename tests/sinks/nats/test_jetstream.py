@@ -25,7 +25,7 @@ async def test_a_full_stream_takes_it_when_there_is_room(
     assert len(server.read()) == 1
 
 
-async def test_a_stream_of_so_many_messages_takes_no_other_and_drops_none(
+async def test_a_full_stream_refuses_messages_and_drops_none(
     server: NatsServer, make: Make, lead: Event
 ) -> None:
     await server.put_stream(max_msgs=1)
@@ -36,7 +36,7 @@ async def test_a_stream_of_so_many_messages_takes_no_other_and_drops_none(
     assert [(message.headers or {})["relay-id"] for message in server.read()] == [lead.id]
 
 
-async def test_what_is_larger_than_the_stream_takes_is_refused_alone(
+async def test_a_message_that_is_too_large_for_the_stream_is_refused_alone(
     server: NatsServer, make: Make, lead: Event
 ) -> None:
     await server.put_stream(max_msg_size=5000)

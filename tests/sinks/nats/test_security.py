@@ -78,7 +78,7 @@ async def test_a_login_without_rights_says_which(
     await sink.send(lead)
 
 
-async def test_rights_that_are_withdrawn_meanwhile_park(
+async def test_withdrawn_permissions_park_the_sink(
     server: NatsServer, make: Make, lead: Event
 ) -> None:
     await server.put_stream()
@@ -117,7 +117,7 @@ async def test_a_token_logs_in_and_a_wrong_one_does_not(
         ("maximum account active connections exceeded", Temporary),
     ],
 )
-async def test_what_a_server_says_before_it_hangs_up_is_understood(
+async def test_an_error_sent_before_the_server_closes_is_understood(
     make: Make, lead: Event, said: str, kind: type[SinkError]
 ) -> None:
     async with await hanging_up(said) as server:
@@ -140,7 +140,7 @@ async def hanging_up(said: str) -> AbstractAsyncContextManager[asyncio.Server]:
     return await asyncio.start_server(turn_away, "127.0.0.1", 0)
 
 
-async def test_tls_is_insisted_on(make: Make, server: NatsServer, lead: Event) -> None:
+async def test_tls_is_required(make: Make, server: NatsServer, lead: Event) -> None:
     sink = make(servers=server.url.replace("nats:", "tls:"))
     assert await fault(sink, lead) == (Misconfigured, "the server offers no TLS")
 
@@ -150,9 +150,7 @@ async def test_tls_is_insisted_on(make: Make, server: NatsServer, lead: Event) -
     [b"INFO {}", b' INFO {"a":1}', b'INFO {"a":NaN}', b"INFO []", b'INFO {"tls_required":true}'],
     ids=repr,
 )
-async def test_an_impostor_without_tls_learns_no_password(
-    make: Make, lead: Event, info: bytes
-) -> None:
+async def test_a_server_without_tls_gets_no_password(make: Make, lead: Event, info: bytes) -> None:
     received = bytearray()
 
     async def impersonate(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -192,7 +190,7 @@ async def test_tls_is_spoken_with_certificates_on_both_sides(
     await sink.send(lead)
 
 
-async def test_a_server_that_another_authority_vouches_for_is_not_spoken_to(
+async def test_a_server_with_a_certificate_of_another_authority_is_refused(
     server: NatsServer, make: Make, lead: Event, secured: Authority, tmp_path: Path
 ) -> None:
     other, client = Authority(tmp_path / "other"), secured.issue("client")
@@ -200,7 +198,7 @@ async def test_a_server_that_another_authority_vouches_for_is_not_spoken_to(
     assert await fault(sink, lead) == (Misconfigured, UNTRUSTED)
 
 
-async def test_a_client_certificate_that_is_demanded_is_missed_every_time(
+async def test_a_required_client_certificate_that_is_missing_is_reported_every_time(
     server: NatsServer, make: Make, lead: Event, secured: Authority
 ) -> None:
     # A reset often overtakes the reason, so that one trial shows nothing.

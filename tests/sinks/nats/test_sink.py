@@ -213,7 +213,7 @@ def test_a_wrong_value_is_named_and_not_repeated(table: dict[str, str], reason: 
     assert "marked" not in str(caught.value)
 
 
-def test_what_would_be_sent_can_be_shown() -> None:
+def test_the_message_can_be_shown_without_sending_it() -> None:
     shown = build(servers="127.0.0.1").render(sample_events.event("video.ready"))
     assert shown["subject"] == "relay.video.ready"
     assert shown["headers"]["Nats-Msg-Id"] == "evt_sample:sample:bus"

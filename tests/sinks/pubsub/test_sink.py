@@ -43,7 +43,7 @@ def sizes(destination: PubsubHarness) -> list[int]:
     return [len(request) for request in destination.double.requests]
 
 
-def test_no_two_batches_are_on_their_way_at_once() -> None:
+def test_no_two_batches_are_in_flight_at_once() -> None:
     destination = PubsubHarness()
     destination.destination.port = 1
     settings = destination.settings()
@@ -80,7 +80,7 @@ async def test_a_request_holds_messages_to_one_topic_only(destination: PubsubHar
     assert [type(each) is Misconfigured for each in outcomes] == [False, False, True] * 3
 
 
-async def test_of_one_ordering_key_the_next_request_waits_for_the_last(
+async def test_requests_of_one_ordering_key_wait_for_each_other(
     destination: PubsubHarness,
 ) -> None:
     def never(request: Request) -> Reply | None:
@@ -141,7 +141,7 @@ async def test_outcomes_are_in_the_order_of_the_events(destination: PubsubHarnes
     assert named == [f"evt_{n}" for n in range(12)]
 
 
-async def test_of_an_answer_with_too_few_ids_nothing_counts_as_delivered(
+async def test_nothing_is_delivered_by_an_answer_with_too_few_ids(
     destination: PubsubHarness,
 ) -> None:
     sink = build(destination)
@@ -186,7 +186,9 @@ async def test_cloudevents_attributes_have_the_prefix_of_the_binding(
     assert attributes["content-type"] == "application/json"
 
 
-async def test_what_is_longer_than_pubsub_takes_is_hashed(destination: PubsubHarness) -> None:
+async def test_an_ordering_key_that_is_too_long_for_pubsub_is_hashed(
+    destination: PubsubHarness,
+) -> None:
     sink = build(destination, format="cloudevents")
     await sink.send(lead(1, video="v" * 2000))
     await sink.close()
@@ -263,7 +265,9 @@ async def test_a_missing_permission_is_told_apart_by_a_check_and_parks(
     await sink.close()
 
 
-async def test_a_reason_of_googles_is_told(destination: PubsubHarness, lead: Event) -> None:
+async def test_the_reason_that_google_gives_is_reported(
+    destination: PubsubHarness, lead: Event
+) -> None:
     sink = build(destination)
     error = {"status": "PERMISSION_DENIED", "details": [{"reason": "SERVICE_DISABLED"}]}
     destination.destination.reply = lambda _: said({"error": error}, 403)
@@ -273,7 +277,7 @@ async def test_a_reason_of_googles_is_told(destination: PubsubHarness, lead: Eve
 
 
 @pytest.mark.parametrize("error", ["text", {"status": 1}, {"status": "ODD"}, {"details": 1}])
-async def test_an_odd_error_is_judged_by_its_status(
+async def test_an_error_in_an_unknown_form_is_classified_by_its_status(
     destination: PubsubHarness, lead: Event, error: object
 ) -> None:
     sink = build(destination)
@@ -283,7 +287,7 @@ async def test_an_odd_error_is_judged_by_its_status(
     await sink.close()
 
 
-async def test_an_answer_that_dribbles_in_is_left_in_time(lead: Event) -> None:
+async def test_a_response_that_trickles_in_is_abandoned_in_time(lead: Event) -> None:
     left = asyncio.Event()
 
     async def dribble(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -264,7 +264,7 @@ async def test_a_token_does_not_print(google: Google) -> None:
 
 
 @pytest.mark.usefixtures("nowhere")
-async def test_where_there_are_no_credentials_the_reason_says_where_to_put_them(
+async def test_the_reason_says_where_to_put_missing_credentials(
     google: Google,
 ) -> None:
     tokens = google.tokens(google_credentials.search)
@@ -276,7 +276,7 @@ async def test_where_there_are_no_credentials_the_reason_says_where_to_put_them(
 
 @pytest.mark.usefixtures("nowhere")
 @pytest.mark.parametrize("content", [None, "marked", '{"type": "marked"}'])
-async def test_a_named_file_without_credentials_is_told(
+async def test_a_named_file_without_credentials_is_reported(
     google: Google, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str | None
 ) -> None:
     path = tmp_path / "key.json"

@@ -59,7 +59,7 @@ async def test_full_memory_takes_it_when_there_is_room(
     assert len(server.read()) == 1
 
 
-async def test_what_a_full_server_has_confirmed_it_keeps_and_the_rest_waits(
+async def test_a_full_server_keeps_confirmed_events_and_the_others_wait(
     server: RedisServer, make: Make, lead: Event
 ) -> None:
     server.configure(maxmemory_policy="noeviction", maxmemory="2mb")
@@ -110,7 +110,7 @@ async def test_a_login_without_rights_says_which(
     await sink.send(lead)
 
 
-async def test_no_login_where_one_is_asked_for_is_misconfigured(
+async def test_a_missing_login_is_misconfigured(
     server: RedisServer, make: Make, lead: Event
 ) -> None:
     error = await error_of(make(url=f"redis://127.0.0.1:{server.port}"), lead)

@@ -96,7 +96,7 @@ async def test_batches_share_one_connection(server: RedisServer, make: Make, lea
     assert server.connections() == 1
 
 
-def test_no_two_batches_are_on_their_way_at_once() -> None:
+def test_no_two_batches_are_in_flight_at_once() -> None:
     config_values = build(url="redis://127.0.0.1")._settings
     assert config_values.slots() // config_values.batch() == 1
 
@@ -114,7 +114,7 @@ async def test_outcomes_and_entries_are_in_the_order_of_the_events(
     assert [getattr(each, "excerpt", None) for each in outcomes] == list(entries)
 
 
-async def test_one_that_fails_fails_alone(server: RedisServer, make: Make, lead: Event) -> None:
+async def test_a_failing_event_fails_alone(server: RedisServer, make: Make, lead: Event) -> None:
     with closing(server.admin()) as admin:
         admin.set("relay:second", "no stream")
     sink = make(stream="relay:{{ source }}")
@@ -124,7 +124,7 @@ async def test_one_that_fails_fails_alone(server: RedisServer, make: Make, lead:
     assert len(server.read("relay:main")) == 2
 
 
-async def test_one_that_is_too_large_is_refused_alone(
+async def test_an_event_that_is_too_large_is_refused_alone(
     server: RedisServer, make: Make, lead: Event
 ) -> None:
     server.configure(proto_max_bulk_len=1 << 20)
@@ -203,7 +203,7 @@ async def test_after_a_given_up_batch_the_server_is_asked_anew_whether_it_knows_
     await sink.send(replace(lead, id="evt_next"))
 
 
-async def test_from_8_6_on_the_server_is_given_the_id(
+async def test_since_version_8_6_the_server_gets_the_id(
     server: RedisServer, make: Make, lead: Event
 ) -> None:
     sink = make()
@@ -252,7 +252,7 @@ def test_a_wrong_value_is_named_and_not_repeated(table: dict[str, str], reason: 
     assert "marked" not in str(caught.value)
 
 
-def test_what_would_be_sent_can_be_shown() -> None:
+def test_the_message_can_be_shown_without_sending_it() -> None:
     shown = build(url="redis://127.0.0.1").render(sample_events.event("video.ready"))
     assert shown["stream"] == "relay"
     assert shown["fields"]["id"] == "evt_sample"

@@ -94,7 +94,7 @@ async def test_a_digest_that_is_refused_is_sent_event_by_event() -> None:
     assert channel.messages[-1][0] == 7
 
 
-async def test_who_has_given_up_is_in_no_message() -> None:
+async def test_a_cancelled_event_is_in_no_message() -> None:
     channel = Channel()
     await asyncio.gather(*channel.send(6))
     waiting = channel.send(8)
@@ -105,7 +105,7 @@ async def test_who_has_given_up_is_in_no_message() -> None:
     assert channel.messages == [(0, 6), (60, 6)]
 
 
-async def test_closing_leaves_what_waits_and_may_be_done_twice() -> None:
+async def test_closing_drops_waiting_events_and_may_be_repeated() -> None:
     channel = Channel()
     await asyncio.gather(*channel.send(6))
     (waiting,) = channel.send(1)

@@ -49,7 +49,7 @@ def test_a_digest_counts_the_steps_of_each_video_the_most_watched_first() -> Non
     assert payload["text"] == "8 events: 8 steps watched"
 
 
-def test_every_lead_of_a_digest_stands_by_itself() -> None:
+def test_every_lead_of_a_digest_has_its_own_entry() -> None:
     leads = [lead(f"Person {number}", f"p{number}@example.com") for number in range(LEADS_MAX)]
     payload = digest([*leads, watched("a", "started")])
     check(payload)
@@ -64,7 +64,7 @@ def test_a_digest_names_the_first_and_the_last_event() -> None:
     assert "Events evt_first to evt_last" in said(digest([first, first, last]))
 
 
-def test_what_is_neither_a_lead_nor_a_view_is_counted_by_kind() -> None:
+def test_events_other_than_leads_and_views_are_counted_by_kind() -> None:
     many = [event("video.ready", {})] * 3 + [event("video.liked", {})]
     payload = digest(many)
     check(payload)

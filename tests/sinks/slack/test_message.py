@@ -114,7 +114,7 @@ def test_a_long_answer_gets_the_whole_width() -> None:
     }
 
 
-def test_of_two_hundred_form_fields_the_first_are_shown_and_the_rest_counted() -> None:
+def test_the_first_of_two_hundred_form_fields_are_shown_and_the_rest_counted() -> None:
     fields = {f"field{n}": "v" * 50 for n in range(200)}
     payload = message(event("lead.captured", {"name": "Ada", "fields": fields}))
     check(payload)
@@ -123,7 +123,7 @@ def test_of_two_hundred_form_fields_the_first_are_shown_and_the_rest_counted() -
 
 
 @pytest.mark.parametrize("value", ["\\" * 5000, "&" * 5000, "😀" * 5000, '"' * 5000, "é" * 5000])
-def test_the_longest_of_everything_still_fits_in_all(value: str) -> None:
+def test_the_longest_values_together_still_fit(value: str) -> None:
     fields = {f"{n}{value}": value for n in range(50)}
     for kind in EVERY_KIND:
         data = everywhere(value) | {"fields": fields}
@@ -159,7 +159,7 @@ def test_a_milestone_shows_viewer_video_and_a_bar(
 
 
 @pytest.mark.parametrize("progress", [True, -1, 101, "50", None, 1.5, [50]])
-def test_a_progress_that_is_none_makes_no_bar(progress: object) -> None:
+def test_an_invalid_progress_makes_no_bar(progress: object) -> None:
     payload = message(event("video.watched", {"milestone": ["25%"], "progress": progress}))
     assert payload["text"] == "Someone watched a video"
     assert "Progress" not in said(payload)
@@ -198,7 +198,7 @@ def test_a_ready_video_shows_its_facts(data: object, expected: str) -> None:
     assert expected in said(message(event("video.ready", data)))
 
 
-def test_a_title_too_long_for_the_header_stands_below_in_full() -> None:
+def test_a_title_too_long_for_the_header_is_shown_in_full_below() -> None:
     title = "A long title of a video " * 5
     for kind, data in (("video.created", {"title": title}), ("video.failed", {"title": title})):
         assert f"*Title*\n{title.strip()}" in said(message(event(kind, data)))
@@ -222,7 +222,7 @@ def test_the_time_is_the_senders_or_else_that_of_the_receipt(created: object, se
     assert small["elements"][0]["text"].startswith(f"<!date^{seconds}^")
 
 
-def test_an_unknown_event_shows_its_data_soberly() -> None:
+def test_an_unknown_event_shows_its_data_plainly() -> None:
     data = {"likes": 3, "by": {"name": "Ada"}, "tags": ["a", "b"], "none": None}
     shown = said(message(event(UNKNOWN, data)))
     assert '*Likes*\n3\n*By*\n{"name":"Ada"}\n*Tags*\na, b\n' in shown

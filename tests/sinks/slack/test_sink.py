@@ -205,7 +205,7 @@ RETRY = [
 
 
 @pytest.mark.parametrize(("status", "body"), CONTENT)
-async def test_what_is_refused_for_its_content_is_tried_once_more_in_plainest_form(
+async def test_a_message_refused_for_its_content_is_sent_once_more_in_plain_form(
     hook: Hook, status: int, body: str
 ) -> None:
     hook.say((status, body), (200, "ok"))
@@ -223,7 +223,7 @@ async def test_what_is_refused_for_its_content_is_tried_once_more_in_plainest_fo
 
 
 @pytest.mark.parametrize(("status", "body"), CONTENT)
-async def test_what_is_refused_twice_is_refused(hook: Hook, status: int, body: str) -> None:
+async def test_a_message_refused_twice_is_refused(hook: Hook, status: int, body: str) -> None:
     hook.say((status, body))
     error = await failure(hook)
     assert isinstance(error, Refused)
@@ -233,7 +233,7 @@ async def test_what_is_refused_twice_is_refused(hook: Hook, status: int, body: s
 
 
 @pytest.mark.parametrize(("status", "body"), CONFIG)
-async def test_what_needs_someone_to_act_parks_after_one_post(
+async def test_an_error_that_needs_an_operator_parks_after_one_post(
     hook: Hook, status: int, body: str
 ) -> None:
     hook.say((status, body))
@@ -244,7 +244,9 @@ async def test_what_needs_someone_to_act_parks_after_one_post(
 
 
 @pytest.mark.parametrize(("status", "body"), RETRY)
-async def test_what_passes_is_temporary_after_one_post(hook: Hook, status: int, body: str) -> None:
+async def test_a_transient_error_is_temporary_after_one_post(
+    hook: Hook, status: int, body: str
+) -> None:
     hook.say((status, body))
     error = await failure(hook)
     assert isinstance(error, Temporary)
@@ -270,7 +272,7 @@ async def test_retry_after_is_handed_on(hook: Hook, value: str, expected_ms: int
     assert error.retry_after_ms == expected_ms
 
 
-async def test_a_429_for_the_plainest_form_is_temporary(hook: Hook) -> None:
+async def test_a_429_for_the_plain_form_is_temporary(hook: Hook) -> None:
     hook.say((400, "invalid_blocks"), (429, "rate_limited"), headers={"retry-after": "7"})
     error = await failure(hook)
     assert isinstance(error, Temporary)

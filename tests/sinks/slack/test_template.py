@@ -41,7 +41,7 @@ def test_blocks_without_a_text_get_our_line_for_notifications() -> None:
     assert payload["text"] == "New lead: A &amp; &lt;B&gt;"
 
 
-def test_values_are_escaped_for_the_object_that_they_stand_in() -> None:
+def test_values_are_escaped_for_the_object_that_contains_them() -> None:
     block = {
         "type": "section",
         "text": {"type": "mrkdwn", "text": "*{{ data.name }}*"},
@@ -64,7 +64,7 @@ def test_values_are_escaped_for_the_object_that_they_stand_in() -> None:
     }
 
 
-def test_what_is_no_text_keeps_its_type() -> None:
+def test_values_other_than_text_keep_their_type() -> None:
     assert own({"type": "section", "expand": True, "n": 1, "x": 0.5, "l": [1]}) == {
         "type": "section",
         "expand": True,
@@ -133,7 +133,7 @@ WAYS = {
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("row", HOSTILE)
-def test_no_way_to_write_a_value_takes_it_past_the_cleaning(row: str, way: str) -> None:
+def test_no_spelling_of_a_value_bypasses_the_cleaning(row: str, way: str) -> None:
     odd = event("lead.captured", {"name": HOSTILE[row]})
     shown = OwnMessage(text="New: " + WAYS[way]).render(odd)["text"]
     harmless(shown)
@@ -191,7 +191,7 @@ def test_a_markdown_block_takes_values_as_text() -> None:
 
 
 @pytest.mark.parametrize(("key", "limit"), [("value", 2000), ("block_id", 255), ("alt_text", 2000)])
-def test_what_is_no_text_for_readers_is_no_markup_and_fits(key: str, limit: int) -> None:
+def test_values_other_than_text_are_escaped_and_fit(key: str, limit: int) -> None:
     lead = event("lead.captured", {"v": "<&>" * 900})
     shown = OwnMessage(blocks=[{"type": "x", key: "{{ data.v }}" * 9}]).render(lead)["blocks"][0][
         key

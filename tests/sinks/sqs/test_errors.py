@@ -98,7 +98,7 @@ def size(entry: dict[str, Any]) -> int:
     return len(entry["MessageBody"].encode()) + len("".join(attributes).encode())
 
 
-async def test_each_of_a_batch_gets_its_own_outcome(double: Double, sink: SqsSink) -> None:
+async def test_each_event_of_a_batch_gets_its_own_outcome(double: Double, sink: SqsSink) -> None:
     def answers(batch: list[dict[str, Any]]) -> dict[str, Any]:
         first, second, third, fourth = (each["Id"] for each in batch)
         return {
@@ -146,7 +146,7 @@ async def test_an_event_that_the_answer_does_not_name_is_sent_again(
     assert await sink.send(events(3)[2]) == SinkResponse(200, "m")
 
 
-async def test_of_a_refused_batch_only_the_one_at_fault_is_refused(
+async def test_only_the_faulty_event_of_a_refused_batch_is_refused(
     double: Double, sink: SqsSink
 ) -> None:
     def answer(request: Request) -> Reply:
@@ -175,7 +175,7 @@ async def test_of_a_refused_batch_only_the_one_at_fault_is_refused(
         (503, "ServiceUnavailable", Temporary, "SQS answers 503"),
     ],
 )
-async def test_an_error_says_who_has_to_do_what(
+async def test_an_error_says_what_to_do(
     double: Double, sink: SqsSink, lead: Event, *, status: int, code: str, kind: Any, reason: str
 ) -> None:
     double.error(status, code)
@@ -185,7 +185,7 @@ async def test_an_error_says_who_has_to_do_what(
 
 
 @pytest.mark.parametrize("body", [b"", b"no JSON", b'{"Successful":[{}]}'])
-async def test_an_answer_that_is_none_is_temporary(
+async def test_an_invalid_answer_is_temporary(
     double: Double, sink: SqsSink, lead: Event, body: bytes
 ) -> None:
     double.reply = lambda _: Reply(200, body, {"content-type": "application/x-amz-json-1.0"})

@@ -142,7 +142,7 @@ def test_batches_fill_their_requests(concurrency: int, batch: int) -> None:
 
 
 @pytest.mark.parametrize("concurrency", [1, 15, 40, 100])
-async def test_all_requests_of_full_batches_are_on_their_way_at_once(
+async def test_all_requests_of_full_batches_are_in_flight_at_once(
     lead: Event, concurrency: int
 ) -> None:
     async with StubServer() as destination:
@@ -162,7 +162,7 @@ async def test_all_requests_of_full_batches_are_on_their_way_at_once(
         await sink.close()
 
 
-async def test_a_queue_that_says_nothing_is_left_in_time(lead: Event) -> None:
+async def test_a_silent_queue_is_abandoned_in_time(lead: Event) -> None:
     async with StubServer() as destination:
         destination.reply = lambda _: None
         sink = build(endpoint_url=destination.url(""), timeout="200ms")
@@ -239,7 +239,7 @@ async def test_no_credentials_anywhere_are_misconfigured(
         await sink.send(lead)
 
 
-async def test_one_that_the_queue_finds_too_large_is_refused_alone(
+async def test_an_event_that_the_queue_finds_too_large_is_refused_alone(
     server: MotoSqs, make: Make, lead: Event
 ) -> None:
     url = server.put_queue("small", MaximumMessageSize="1024")
@@ -251,7 +251,7 @@ async def test_one_that_the_queue_finds_too_large_is_refused_alone(
     assert ids(server.read(url)) == ["evt_0", "evt_1", "evt_3", "evt_4"]
 
 
-async def test_what_is_too_large_together_goes_separately(
+async def test_messages_that_are_too_large_together_are_sent_separately(
     server: MotoSqs, make: Make, lead: Event
 ) -> None:
     url = server.put_queue("large")
@@ -269,7 +269,7 @@ async def test_what_is_too_large_together_goes_separately(
     ],
     ids=["character", "size"],
 )
-async def test_what_sqs_never_takes_is_refused_unsent(
+async def test_a_message_that_sqs_never_accepts_is_refused_unsent(
     lead: Event, body: bytes, reason: str
 ) -> None:
     sink = build()

@@ -95,7 +95,7 @@ async def test_line_breaks_between_tokens_become_spaces_and_nothing_else_changes
     assert json.loads(line)["body"] == json.loads(body)
 
 
-async def test_what_is_rendered_is_the_line(pipe: Pipe, sink: StdoutSink, lead: Event) -> None:
+async def test_the_rendered_message_is_the_line(pipe: Pipe, sink: StdoutSink, lead: Event) -> None:
     await sink.send(lead)
     assert sink.render(lead) == {"line": os.read(pipe.read, 65536).decode()}
 
@@ -206,7 +206,7 @@ async def test_a_process_without_stdout_parks_the_sink(lead: Event, descriptor: 
     await sink.close()
 
 
-async def test_a_pipe_that_somebody_made_non_blocking_is_waited_for(
+async def test_a_pipe_that_was_made_non_blocking_is_waited_for(
     pipe: Pipe, sink: StdoutSink, lead: Event
 ) -> None:
     os.set_blocking(pipe.write, False)
@@ -219,7 +219,7 @@ async def test_a_pipe_that_somebody_made_non_blocking_is_waited_for(
     assert json.loads(pipe.lines[0])["id"] == "evt_lead"
 
 
-async def test_what_stdout_is_shared_with_keeps_its_mode(
+async def test_a_file_description_shared_with_stdout_keeps_its_mode(
     pipe: Pipe, sink: StdoutSink, lead: Event
 ) -> None:
     await sink.send(lead)

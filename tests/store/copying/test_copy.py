@@ -140,7 +140,7 @@ def test_each_sink_that_ever_had_a_delivery_has_its_backlog(
     assert found == [("crm", ROWS - 1, 0, 2), ("old", 0, 0, None)]
 
 
-def test_what_postgresql_cannot_store_is_replaced(
+def test_characters_that_postgresql_cannot_store_are_replaced(
     path: Path, postgres_place: PostgresPlace
 ) -> None:
     copy(path, postgres_place)

@@ -69,7 +69,7 @@ async def test_members_that_count_at_once_count_each_event_once(
             assert answer == expected, question
 
 
-async def test_a_member_does_not_wait_for_another_one_that_counts(
+async def test_a_member_does_not_wait_for_another_one_that_is_counting(
     members: tuple[Store, Store], postgres_place: PostgresPlace
 ) -> None:
     one, _ = members

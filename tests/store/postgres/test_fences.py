@@ -146,7 +146,7 @@ async def test_a_stale_fence_leases_nothing(
         assert holder.refused == [("sales", holder.fences["sales"])]
 
 
-async def test_what_one_acquisition_has_leased_is_free_under_the_next_one(
+async def test_leases_of_one_acquisition_are_free_under_the_next_one(
     postgres_place: PostgresPlace, clock: ManualClock
 ) -> None:
     async with owned(postgres_place, clock) as (store, holder):

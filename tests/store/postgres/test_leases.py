@@ -22,22 +22,22 @@ def at(due_ms: int, event: int = 0) -> Position:
 
 
 class TestWalk:
-    def test_the_first_one_begins_at_the_very_beginning(self) -> None:
+    def test_the_first_walk_begins_at_the_beginning(self) -> None:
         assert Walk().next(0.0) == START
 
-    def test_one_that_stopped_goes_on(self) -> None:
+    def test_a_stopped_walk_goes_on(self) -> None:
         walk = Walk()
         walk.next(0.0)
         walk.stopped(at(-500, 7))
         assert walk.next(PATIENCE_S - 1) == at(-500, 7)
 
-    def test_the_next_one_begins_before_the_last_transactions_that_may_be_under_way(self) -> None:
+    def test_the_next_walk_begins_before_transactions_that_may_still_commit(self) -> None:
         walk = Walk()
         walk.read(walk.next(0.0), took_s=1.0, now_s=1.0)
         walk.ended(at(-10, 7), now_ms=NOW_MS)
         assert walk.next(2.0) == at(-LAG_MS)
 
-    def test_one_over_an_old_backlog_begins_where_the_last_one_came_to(self) -> None:
+    def test_a_walk_over_an_old_backlog_begins_where_the_last_one_ended(self) -> None:
         walk = Walk()
         walk.read(walk.next(0.0), took_s=1.0, now_s=1.0)
         walk.ended(at(-60_000, 7), now_ms=NOW_MS)
@@ -52,7 +52,7 @@ class TestWalk:
         assert walk.ended(at(-10, 7), now_ms=NOW_MS) == again_s
         assert walk.next(again_s) == START
 
-    def test_one_under_way_begins_anew_later_and_later(self) -> None:
+    def test_a_walk_under_way_restarts_at_growing_intervals(self) -> None:
         walk, now_s = Walk(), 0.0
         walk.next(now_s)
         for times in (1, 2, 4):
@@ -87,7 +87,7 @@ async def test_a_delivery_that_is_committed_late_is_found(postgres_place: Postgr
         assert ids(found) == ["late"]
 
 
-async def test_a_look_passes_over_a_long_line_of_one_key_in_steps(
+async def test_a_lease_passes_over_many_deliveries_of_one_key_in_steps(
     postgres_place: PostgresPlace, clock: ManualClock
 ) -> None:
     line = [event(f"a{number:03}") for number in range(queries._WINDOWS[0] * 3)]
@@ -104,7 +104,7 @@ async def test_a_look_passes_over_a_long_line_of_one_key_in_steps(
         assert taken == ["a000", "b"]
 
 
-async def test_one_that_is_accepted_late_waits_for_the_later_one_of_its_key(
+async def test_an_event_accepted_late_waits_for_the_later_one_of_its_key(
     postgres_place: PostgresPlace, clock: ManualClock
 ) -> None:
     """Two relays accept the same key at once: the larger number is committed first."""
@@ -141,7 +141,7 @@ async def test_one_that_is_accepted_late_waits_for_the_later_one_of_its_key(
         assert ids(await lease(store)) == ["early"]
 
 
-async def test_what_a_look_found_is_free_again_if_the_next_look_fails(
+async def test_deliveries_of_one_read_are_free_again_if_the_next_read_fails(
     postgres_place: PostgresPlace, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> DueDeliveries:

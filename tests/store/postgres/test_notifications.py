@@ -60,7 +60,7 @@ async def test_a_relay_that_waits_hears_the_names_of_sinks(postgres_place: Postg
         assert sender.heard == []
 
 
-async def test_what_comes_while_a_statement_runs_is_heard_after_it(
+async def test_a_notification_during_a_statement_is_read_after_it(
     postgres_place: PostgresPlace,
 ) -> None:
     async with members(postgres_place, 2) as (sender, hearer):

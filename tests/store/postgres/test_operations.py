@@ -109,7 +109,7 @@ async def test_a_write_that_runs_twice_says_each_time_what_was_done(store: Store
     assert not await store.operations.give_up(1, "crm", now_ms=NOW_MS)
 
 
-async def test_each_owner_withdraws_what_it_has_not_in_flight(
+async def test_each_owner_withdraws_deliveries_that_are_not_in_flight(
     postgres_place: PostgresPlace, clock: ManualClock
 ) -> None:
     async with (
@@ -139,7 +139,7 @@ async def replay_more(store: Store, number: int, seq: int, *, sink: str) -> Any:
     return await store.operations.open(running, planned, cursor=seq, now_ms=NOW_MS)
 
 
-async def test_what_no_relay_dispatches_is_withdrawn_by_the_one_that_cancels(
+async def test_deliveries_of_sinks_without_an_owner_are_withdrawn_by_the_cancelling_relay(
     postgres_place: PostgresPlace, clock: ManualClock
 ) -> None:
     async with owning(postgres_place, clock, "crm") as store:
@@ -164,9 +164,7 @@ async def test_many_are_withdrawn_in_steps(store: Store, monkeypatch: pytest.Mon
     assert set((await statuses(store)).values()) == {"delivered"}
 
 
-async def test_what_others_write_meanwhile_stops_no_sweep(
-    store: Store, postgres_place: PostgresPlace
-) -> None:
+async def test_concurrent_writes_stop_no_sweep(store: Store, postgres_place: PostgresPlace) -> None:
     await accept(store, event("a"))
     await settle(store)
     begun = await replay(store, Selection(), 1)
@@ -202,7 +200,7 @@ async def test_text_that_cannot_be_stored_fails_no_query(store: Store, name: str
     "name",
     [rb'"\u0000"', rb'"\\\u0000\u0000"', rb'"\ud800"', rb'"\ud83d\ude00"', b"1e999999", b'"\\\\"'],
 )
-async def test_what_a_text_cannot_hold_hides_no_other_value_of_a_body(
+async def test_a_character_that_cannot_be_stored_hides_no_other_value_of_the_body(
     store: Store, name: bytes
 ) -> None:
     body = b'{"data":{"name":%s,"email":"ada\\u0040example.com","video":{"id":"v"}}}' % name
@@ -254,7 +252,7 @@ _LISTED = candidates.Listed("relay.deliveries", "event", "sink = %s AND status =
         (related._TOTAL.format(column="video"), (1, 1, 1), "audience_of_video"),
     ],
 )
-async def test_what_is_read_often_is_found_by_an_index(
+async def test_frequent_reads_use_an_index(
     store: Store,
     postgres_place: PostgresPlace,
     text: str,

@@ -350,7 +350,7 @@ async def test_a_relay_announces_nothing_for_its_own_sinks(place: PostgresPlace)
         assert second.woken == [other]
 
 
-async def test_the_other_relays_are_told_of_reconstructions(place: PostgresPlace) -> None:
+async def test_the_other_relays_are_notified_of_reconstructions(place: PostgresPlace) -> None:
     async with cluster(place, "a", "b") as (first, second):
         await until(lambda: first.is_told and second.is_told, 5, "no connection that listens")
         own, others = first.told_of_reconstructions, second.told_of_reconstructions

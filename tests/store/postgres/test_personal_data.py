@@ -45,7 +45,9 @@ async def opened(place: PostgresPlace, **role: str) -> Store:
     return cast("Store", await open_store(settings, clock=ManualClock()))
 
 
-async def test_what_another_relay_may_be_sending_is_reported(postgres_place: PostgresPlace) -> None:
+async def test_a_delivery_that_another_relay_may_be_sending_is_reported(
+    postgres_place: PostgresPlace,
+) -> None:
     store = await opened(postgres_place)
     own(postgres_place, "sales")
     own(postgres_place, "crm", for_s=-60)

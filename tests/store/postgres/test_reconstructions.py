@@ -47,7 +47,7 @@ async def test_an_original_supersedes_what_another_member_has_reconstructed(
     assert await people(one) == {"25%": (1, 1), "50%": (1, 1)}
 
 
-async def test_a_member_that_is_told_of_a_reconstruction_knows_its_original_at_once(
+async def test_a_member_that_is_notified_of_a_reconstruction_knows_its_original_at_once(
     members: tuple[Store, Store],
 ) -> None:
     one, other = members

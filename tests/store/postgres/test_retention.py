@@ -56,7 +56,7 @@ async def test_a_member_leaves_a_step_to_the_one_whose_turn_it_is(
     assert postgres_place.rows("SELECT count(body) FROM relay.events") == [(0,)]
 
 
-async def test_a_member_without_the_maintenance_removes_nothing(
+async def test_a_member_that_does_not_own_maintenance_removes_nothing(
     store: Store, postgres_place: PostgresPlace, clock: ManualClock
 ) -> None:
     await accept(store, event("a"), verdicts=[])

@@ -75,7 +75,7 @@ REFUSED: dict[str, tuple[Dsn, str]] = {
 
 
 @pytest.mark.parametrize(("dsn", "text"), REFUSED.values(), ids=REFUSED)
-async def test_what_an_operator_has_to_change_is_refused(
+async def test_an_error_that_needs_an_operator_is_a_refusal(
     guarded: GuardedServer, dsn: Dsn, text: str
 ) -> None:
     error = await refusal(settings(dsn(guarded)))
@@ -92,7 +92,7 @@ async def test_a_role_that_may_only_read_the_schema_is_refused(guarded: GuardedS
     )
 
 
-async def test_a_role_with_a_schema_of_its_own_suffices(guarded: GuardedServer) -> None:
+async def test_a_role_with_its_own_schema_is_enough(guarded: GuardedServer) -> None:
     guarded.run('CREATE SCHEMA "of guest" AUTHORIZATION guest')
     given = settings(guarded.dsn("guest"), "of guest")
     assert (await found(given)).endswith("; serve creates the schema of guest")
@@ -110,7 +110,7 @@ async def found(given: PostgresSettings) -> str:
     return text
 
 
-async def test_a_look_changes_nothing(guarded: GuardedServer) -> None:
+async def test_a_preview_changes_nothing(guarded: GuardedServer) -> None:
     await found(settings(guarded.dsn(), "untouched"))
     assert guarded.run("SELECT 1 FROM pg_namespace WHERE nspname = 'untouched'") == []
 
@@ -148,7 +148,7 @@ async def test_a_server_that_is_away_is_waited_for() -> None:
     assert str(error).endswith("failed: Connection refused")
 
 
-async def test_one_of_two_hosts_that_is_away_may_be_the_one_that_lets_in(
+async def test_the_unreachable_one_of_two_hosts_may_be_the_primary(
     guarded: GuardedServer,
 ) -> None:
     dsn = guarded.dsn(

@@ -341,7 +341,7 @@ async def test_a_folder_that_is_gone_is_a_broken_store(tmp_path: Path) -> None:
         disk.free_bytes(tmp_path / "gone" / "relay.db")
 
 
-async def test_check_is_content_with_a_sound_store(path: Path, clock: ManualClock) -> None:
+async def test_check_accepts_a_sound_store(path: Path, clock: ManualClock) -> None:
     async with opened(path, clock) as store:
         await accept(store, *(event(f"e{number}") for number in range(100)))
         assert await check(path) == ()

@@ -77,7 +77,7 @@ def script(text: str, *arguments: str) -> Iterator["subprocess.Popen[str]"]:
         process.kill()
 
 
-async def test_what_was_accepted_before_a_kill_is_known_after_it(
+async def test_ids_accepted_before_a_kill_are_known_after_it(
     sqlite_place: SqlitePlace, clock: ManualClock
 ) -> None:
     random, known = Random(5), list[str]()

@@ -151,7 +151,7 @@ async def test_a_period_whose_indexing_was_cut_off_is_known_and_is_indexed_later
         assert (await inspect(place.path)).faults == ()
 
 
-async def test_what_is_removed_or_erased_during_the_indexing_is_not_indexed(
+async def test_events_removed_or_erased_during_the_indexing_are_not_indexed(
     sqlite_place: SqlitePlace, clock: ManualClock
 ) -> None:
     await full_period(sqlite_place, clock)

@@ -119,7 +119,7 @@ def test_asking_again_keeps_the_prefix() -> None:
     assert again(prefix, target="/events") == "/relay/events?again=1"
 
 
-def test_the_own_target_of_a_request_is_below_the_prefix() -> None:
+def test_the_path_of_a_request_is_below_the_prefix() -> None:
     made = request(("x-forwarded-prefix", "/relay"), target="/relay/events?a=b&again=1")
     place = place_of(made, trusted_proxies=[Network("127.0.0.1")])
     assert own_target(made, place) == "/events?a=b"

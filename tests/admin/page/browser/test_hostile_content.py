@@ -176,7 +176,7 @@ async def test_a_person_shows_hostile_texts_as_texts(tab: Page) -> None:
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-async def test_what_is_searched_for_is_shown_as_text(tab: Page, name: str) -> None:
+async def test_a_search_phrase_is_shown_as_text(tab: Page, name: str) -> None:
     text = HOSTILE[name]
     await tab.goto("/events")
     await tab.get_by_role("searchbox").fill(text[:320])

@@ -161,7 +161,7 @@ async def test_a_session_that_ends_in_mid_action_leads_to_the_login_and_back(
     await expect(tab.locator("#sink-leads")).to_contain_text("active")
 
 
-async def test_a_restart_under_an_open_page_is_told_and_logs_nobody_out(
+async def test_an_open_page_shows_a_restart_and_its_session_goes_on(
     browser: Browser, settings: config.Config
 ) -> None:
     async with AsyncExitStack() as windows:
@@ -179,7 +179,7 @@ async def test_a_restart_under_an_open_page_is_told_and_logs_nobody_out(
             await windows.aclose()
 
 
-async def test_the_keys_of_the_page(window: Window, relay: Relay) -> None:
+async def test_the_page_has_its_keyboard_shortcuts(window: Window, relay: Relay) -> None:
     await ready(relay, "first", "second")
     tab = await live(window, "/")
     await tab.keyboard.press("?")

@@ -72,7 +72,7 @@ FILTER = """<form id="filter" data-filter><label>Id <input name="id"></label>
 
 
 @pytest.mark.parametrize("name", ["", ' id="filter"'])
-async def test_what_is_typed_stays_in_a_form_with_a_field_named_id(page: Open, name: str) -> None:
+async def test_typed_text_stays_in_a_form_with_a_field_named_id(page: Open, name: str) -> None:
     page.shown.main = FILTER.replace(' id="filter"', name)
     await page.refreshed()
     await page.tab.get_by_label("Kind").fill("typed")
@@ -80,7 +80,7 @@ async def test_what_is_typed_stays_in_a_form_with_a_field_named_id(page: Open, n
     assert await page.tab.get_by_label("Kind").input_value() == "typed"
 
 
-async def test_what_is_typed_stays_when_a_part_above_it_goes(page: Open) -> None:
+async def test_typed_text_stays_when_a_part_above_it_disappears(page: Open) -> None:
     form = '<form data-filter><label>Kind <input name="kind"></label></form>'
     page.shown.main = f'<p id="chips">chips</p>\n{form}\n'
     await page.refreshed()
@@ -228,7 +228,7 @@ async def test_a_refresh_that_fails_leaves_the_page_and_is_tried_again(page: Ope
 
 
 @pytest.mark.parametrize("cut", ["refresh", "stream", "action"])
-async def test_an_ended_session_is_told_from_a_restart(page: Open, cut: str) -> None:
+async def test_an_ended_session_is_distinguished_from_a_restart(page: Open, cut: str) -> None:
     page.window.allow("401")
     page.shown.is_logged_in = False
     if cut == "refresh":

@@ -93,7 +93,7 @@ async def test_one_event_is_replayed_to_one_sink(
     assert destination.requests[-1].target == "/all"
 
 
-async def test_everything_that_a_filter_matches_is_replayed_until_somebody_cancels(
+async def test_everything_that_a_filter_matches_is_replayed_until_it_is_cancelled(
     tab: Page, relay: Relay
 ) -> None:
     video = "vid_1"

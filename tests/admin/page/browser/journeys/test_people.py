@@ -21,7 +21,7 @@ from tests.admin.page.visiting import VIEWER_TOKEN
 from tests.service import Relay
 
 
-async def test_somebody_logs_in_where_a_link_led_and_logs_out(
+async def test_a_login_returns_to_the_linked_page_and_a_logout_ends_it(
     browser: Browser, relay: Relay, login: Login, *, script: bool
 ) -> None:
     async with browser.open(script=script, login=Login(login.origin, ())) as window:
