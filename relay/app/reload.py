@@ -77,14 +77,14 @@ class Reloader:
         """
         return await self._take(_ASKED, lambda: load(self.config.file, self._environ))
 
-    async def run(self, asked: asyncio.Event) -> None:
-        """Reload whenever `asked` is set, and watch the files, until cancelled."""
+    async def run(self, requested: asyncio.Event) -> None:
+        """Reload whenever `requested` is set, and watch the files, until cancelled."""
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(POLL_INTERVAL_S):
-                    await asked.wait()
-            if asked.is_set():
-                asked.clear()
+                    await requested.wait()
+            if requested.is_set():
+                requested.clear()
                 await self._quietly(self.reload, via=_SIGNAL)
             else:
                 await self._poll()

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping
 
-from relay.core.clock import Clock, SetBack
+from relay.core.clock import Clock, ClockSetBack
 from relay.core.downtime import Downtime
 from relay.core.errors import StoreFull, StoreUnavailable
 from relay.core.sink_status import SinkStatus, State
@@ -30,7 +30,7 @@ class SinkHistory:
         self._downtime = downtime
         self._clock = clock
         self._sampled = log.Sampled(clock)
-        self._set_back = SetBack(clock)
+        self._set_back = ClockSetBack(clock)
         self._recorded: dict[str, State | None] = {}
 
     async def run(self) -> None:

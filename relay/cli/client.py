@@ -9,8 +9,8 @@ from typing import Any
 
 import httpx
 
-from relay.cli.answers import VERSION, origin, refusal
 from relay.cli.printing import Output, printing
+from relay.cli.responses import VERSION, origin, refusal
 from relay.cli.target import Target, relay_options
 from relay.core.errors import ApiError
 

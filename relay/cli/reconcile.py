@@ -31,10 +31,10 @@ def reconcile(client: Client, **order: Any) -> Output:
     `relay reconciliations cancel` ends it. What the sender may still be sending is left out.
     """
     begun = client.post("/reconciliations", order)["reconciliations"]
-    ended = [_watch(client, run) for run in begun]
-    lines = [line for run in ended for line in _lines(run)]
-    failed = [run for run in ended if run["state"] != "done"]
-    return Output({"reconciliations": ended}, lines, ok=not failed)
+    finished = [_watch(client, run) for run in begun]
+    lines = [line for run in finished for line in _lines(run)]
+    failed = [run for run in finished if run["state"] != "done"]
+    return Output({"reconciliations": finished}, lines, ok=not failed)
 
 
 @click.group()
@@ -86,13 +86,13 @@ def cancel(client: Client, *, number: int) -> Output:
 
 
 def _watch(client: Client, run: dict[str, Any]) -> dict[str, Any]:
-    told = ""
+    shown = ""
     try:
         while run["state"] == "running":
             text = _doing(run["progress"])
-            if text != told:
+            if text != shown:
                 click.echo(f"Source {run['source']}: {text}.", err=True)
-                told = text
+                shown = text
             time.sleep(POLL_INTERVAL_S)
             run = client.get(f"/reconciliations/{run['id']}")
     except (KeyboardInterrupt, click.Abort):

@@ -20,7 +20,7 @@ SET_BACK_MS = 1000
 """Smallest step back that counts, in milliseconds; smaller ones are routine NTP corrections."""
 
 
-class SetBack:
+class ClockSetBack:
     """Detects that the wall clock was set back, by comparing it with the monotonic clock."""
 
     def __init__(self, clock: Clock) -> None:

@@ -37,22 +37,22 @@ class Enrichment:
 
     async def enrich(self, events: Sequence[Event]) -> list[Event]:
         """Return the events; leads have a history if it is known within the time limit."""
-        asked = {
+        lookups = {
             asyncio.create_task(self.enricher.watch_history(event)): place
             for place, event in enumerate(events)
             if self._wants(event)
         }
         enriched = list(events)
-        if not asked:
+        if not lookups:
             return enriched
         try:
-            done, _ = await asyncio.wait(asked, timeout=self.settings.enrich_timeout.seconds)
+            done, _ = await asyncio.wait(lookups, timeout=self.settings.enrich_timeout.seconds)
         finally:
-            for task in asked:
+            for task in lookups:
                 task.cancel()
         for task in done:
             if (history := self._outcome(task)) is not None:
-                place = asked[task]
+                place = lookups[task]
                 enriched[place] = replace(events[place], watch_history=history)
         return enriched
 

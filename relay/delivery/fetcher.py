@@ -4,7 +4,7 @@ import asyncio
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from relay.core.clock import Clock, SetBack
+from relay.core.clock import Clock, ClockSetBack
 from relay.core.delivery import Delivery
 from relay.core.errors import StoreUnavailable
 from relay.core.retry import RETRY_AFTER_CAP_MS
@@ -39,7 +39,7 @@ class Fetcher:
         self._notify = notify
         self._dead_letter = dead_letter
         self._longest_ms = settings.retry.longest_ms
-        self._set_back = SetBack(clock)
+        self._set_back = ClockSetBack(clock)
         # A restart forgets requested pauses; only the due times that they led to are left.
         self._wait_cap_ms: int | None = max(self._longest_ms, RETRY_AFTER_CAP_MS)
         """Longest legitimate wait of a delivery, to be enforced by the next fetch.

@@ -112,11 +112,11 @@ class Replayer:
         if replay is None or replay.state == "done":
             return replay
         self._refetch()
-        ended = await self._end(replay, "cancelled")
+        cancelled = await self._end(replay, "cancelled")
         for route in self._routes(replay.selection):
             # Deliveries of another replay may have waited for one that is taken back.
             self._wake(route.sink)
-        return ended
+        return cancelled
 
     def wake(self) -> None:
         """Say that a replay may have begun."""

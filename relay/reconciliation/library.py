@@ -26,7 +26,7 @@ class Change(NamedTuple):
 
 
 @dataclass(slots=True)
-class LibraryFound:
+class LibraryChanges:
     """Changes of videos in a period."""
 
     changes: list[Change] = field(default_factory=list)
@@ -41,13 +41,13 @@ def compare(
     *,
     now_ms: int,
     forgotten_ms: int,
-) -> LibraryFound:
+) -> LibraryChanges:
     """Compare the whole list of videos with the store.
 
     A video that the store knows and the list does not show was deleted for good, at an unknown
     time. Deletions before `forgotten_ms` may have been seen and forgotten.
     """
-    comparison, seen = LibraryFound(), {video.id: video for video in known}
+    comparison, seen = LibraryChanges(), {video.id: video for video in known}
     for video in listed:
         changes = seen[video.id].changes if video.id in seen else {}
         _existing(video, changes, period, comparison)
@@ -70,7 +70,7 @@ def compare(
 
 
 def _existing(
-    video: Video, changes: Mapping[str, int], period: Period, comparison: LibraryFound
+    video: Video, changes: Mapping[str, int], period: Period, comparison: LibraryChanges
 ) -> None:
     created_ms, updated_ms = video.created_ms, video.updated_ms
     is_new = created_ms is not None and period.has(created_ms)
@@ -103,7 +103,7 @@ def _expected(video: Video) -> set[str]:
 
 
 def _note_versions_gone(
-    video: Video, changes: Mapping[str, int], *, is_new: bool, comparison: LibraryFound
+    video: Video, changes: Mapping[str, int], *, is_new: bool, comparison: LibraryChanges
 ) -> None:
     """Count the versions before the last one that the store has not seen either."""
     versions = {int(change.split()[1]) for change in changes if change.startswith("ready ")}

@@ -31,7 +31,7 @@ class Milestone(NamedTuple):
 
 
 @dataclass(slots=True)
-class Judgement:
+class MilestoneDecision:
     """The milestones to reconstruct for one person and one video, and what stays unknown."""
 
     reached: list[Milestone] = field(default_factory=list)
@@ -43,7 +43,7 @@ class Judgement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Knowledge:
+class KnownMilestones:
     """What else is known of one person's views of one video."""
 
     steps: Mapping[str, int]
@@ -58,30 +58,30 @@ class Knowledge:
     """What it answered about the video, if anything."""
 
 
-def derive(history: History, known: Knowledge, period: Period) -> Judgement:
+def derive(history: History, known: KnownMilestones, period: Period) -> MilestoneDecision:
     """Decide on every milestone of one person and video."""
     return _Derivation(history, known, period).decide()
 
 
 class _Derivation:
-    def __init__(self, history: History, known: Knowledge, period: Period) -> None:
+    def __init__(self, history: History, known: KnownMilestones, period: Period) -> None:
         self._history = history
         self._known = known
         self._period = period
-        self._result = Judgement()
+        self._result = MilestoneDecision()
         self._reached_before = max(
             (_level(name) for name, at_ms in known.steps.items() if at_ms < period.since_ms),
             default=-1.0,
         )
         self._low, self._high = self._bounds()
 
-    def decide(self) -> Judgement:
+    def decide(self) -> MilestoneDecision:
         self._start()
         for name, level in LEVELS.items():
             if name not in self._known.steps:
                 self._milestone(name, level)
         if self._result.in_doubt and not self._known.is_asked:
-            return Judgement(in_doubt=True)
+            return MilestoneDecision(in_doubt=True)
         return self._result
 
     def _start(self) -> None:

@@ -217,7 +217,7 @@ class Reconciler:
 
     async def _end(self, job: _Job, state: RunState, report: Report, place: Place | None) -> None:
         keeps_place = state == "done" and not job.record.dry_run
-        ended = await self._store.reconstructions.end(
+        record = await self._store.reconstructions.end(
             job.record,
             state,
             report=report.numbers(),
@@ -226,7 +226,7 @@ class Reconciler:
         )
         if state == "failed":
             self._outages.failed(job.record.source)
-        self._reporter.ended(ended, report)
+        self._reporter.ended(record, report)
 
     def _stored(
         self, event: Event, verdicts: Sequence[Verdict], outcome: ReconstructionOutcome

@@ -78,8 +78,8 @@ def _add(counts: dict[str, int], name: str, count: int = 1) -> None:
 
 def words(report: Report, *, dry_run: bool) -> list[str]:
     """Return the report as sentences for the operator, without an address."""
-    ended = [] if report.failed is None else [f"ended early: {report.failed}"]
-    return [*ended, *_reconstructed(report, dry_run=dry_run), *_rest(report)]
+    failure = [] if report.failed is None else [f"ended early: {report.failed}"]
+    return [*failure, *_reconstructed(report, dry_run=dry_run), *_rest(report)]
 
 
 def _reconstructed(report: Report, *, dry_run: bool) -> Iterable[str]:

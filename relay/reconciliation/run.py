@@ -11,7 +11,7 @@ from relay.core.clock import Clock
 from relay.core.event import Event
 from relay.core.routing import Verdict
 from relay.reconciliation import envelope, leads, library, reading
-from relay.reconciliation.milestones import Judgement, Knowledge, derive
+from relay.reconciliation.milestones import KnownMilestones, MilestoneDecision, derive
 from relay.reconciliation.period import Period
 from relay.reconciliation.reading import ReportProgress
 from relay.reconciliation.report import Report
@@ -29,7 +29,7 @@ Steps = Mapping[tuple[Person, str], Sequence[Step]]
 """What the store knows, by person and video."""
 
 
-class Give(Protocol):
+class Reconstruct(Protocol):
     """Makes an event, or only counts it in a dry run; raises StoreError."""
 
     async def __call__(self, event: Event, *, person: Person | None) -> ReconstructionOutcome: ...
@@ -53,14 +53,14 @@ class Run:
         source: Source,
         period: Period,
         *,
-        give: Give,
+        reconstruct: Reconstruct,
         report_progress: ReportProgress,
         report: Report,
     ) -> None:
         self._source = source
         self._api, self._store, self._clock = source.api, source.store, source.clock
         self._period = period
-        self._give_event = give
+        self._make = reconstruct
         self._report_progress = report_progress
         self._answers: dict[Person, Mapping[str, Watched]] = {}
         self._report = report
@@ -82,9 +82,9 @@ class Run:
         await self._store.announce(name)
         try:
             known = await self._steps(read)
-            await self._give_milestones(read, known, is_whole=views.is_whole)
-            await self._give_leads(read, known)
-            await self._give_changes(listed)
+            await self._reconstruct_milestones(read, known, is_whole=views.is_whole)
+            await self._reconstruct_leads(read, known)
+            await self._reconstruct_changes(listed)
         finally:
             self._store.conclude(name)
         report.cannot_know("anonymous", count=read.anonymous)
@@ -122,48 +122,50 @@ class Run:
             known |= {(person, video): steps.get(person, ()) for person in persons}
         return known
 
-    async def _give_milestones(self, read: ViewsRead, known: Steps, *, is_whole: bool) -> None:
+    async def _reconstruct_milestones(
+        self, read: ViewsRead, known: Steps, *, is_whole: bool
+    ) -> None:
         report, source = self._report, self._source.name
         since_ms = await self._store.known_since_ms(source)
         for done, (key, history) in enumerate(read.histories.items()):
             self._report_progress("views compared", done, len(read.histories))
-            # Acknowledgements come first: most judgements wait for nothing.
+            # Acknowledgements come first: most decisions wait for nothing.
             await asyncio.sleep(0)
             steps = {step.step: step.at_ms for step in known.get(key, ())}
-            knowledge = Knowledge(steps=steps, since_ms=since_ms, is_whole=is_whole)
-            judgement = await self._derive(key, history, knowledge)
-            report.cannot_know(*judgement.unsure)
-            report.leave(*judgement.left)
-            for milestone in judgement.reached:
+            milestones = KnownMilestones(steps=steps, since_ms=since_ms, is_whole=is_whole)
+            decision = await self._derive(key, history, milestones)
+            report.cannot_know(*decision.unsure)
+            report.leave(*decision.left)
+            for milestone in decision.reached:
                 now_ms = self._clock.now_ms()
                 event = envelope.watched(source, key[1], history, milestone, now_ms)
-                await self._give(event, person=key[0])
+                await self._reconstruct(event, person=key[0])
 
     async def _derive(
-        self, key: tuple[Person, str], history: History, knowledge: Knowledge
-    ) -> Judgement:
+        self, key: tuple[Person, str], history: History, known: KnownMilestones
+    ) -> MilestoneDecision:
         """Ask the API about the person only if their views leave a doubt."""
         person, video = key
         if person not in self._answers:
-            judgement = derive(history, knowledge, self._period)
-            if not judgement.in_doubt:
-                return judgement
+            decision = derive(history, known, self._period)
+            if not decision.in_doubt:
+                return decision
             answer = await self._api.viewer(history.email)
             self._answers[person] = {each.video_id: each for each in answer}
             self._report.people_asked += 1
         watched = self._answers[person].get(video)
-        return derive(history, replace(knowledge, is_asked=True, watched=watched), self._period)
+        return derive(history, replace(known, is_asked=True, watched=watched), self._period)
 
-    async def _give_leads(self, read: ViewsRead, known: Steps) -> None:
+    async def _reconstruct_leads(self, read: ViewsRead, known: Steps) -> None:
         report = self._report
         nameless = sum(leads.person_of(form) is None for form in read.forms)
         report.cannot_know("lead_without_address", count=nameless)
         for form in leads.missing(read.forms, known):
             event = envelope.lead(self._source.name, form, self._clock.now_ms())
-            outcome = await self._give(event, person=leads.person_of(form))
+            outcome = await self._reconstruct(event, person=leads.person_of(form))
             report.leads_without_fields += outcome == "accepted" and not form.submission.fields
 
-    async def _give_changes(self, listed: Sequence[Video]) -> None:
+    async def _reconstruct_changes(self, listed: Sequence[Video]) -> None:
         report, name, now_ms = self._report, self._source.name, self._clock.now_ms()
         comparison = library.compare(
             listed,
@@ -175,10 +177,10 @@ class Run:
         report.cannot_know(*comparison.unsure)
         report.leave(*comparison.left)
         for change in comparison.changes:
-            await self._give(envelope.changed(name, change, now_ms), person=None)
+            await self._reconstruct(envelope.changed(name, change, now_ms), person=None)
 
-    async def _give(self, event: Event, *, person: Person | None) -> ReconstructionOutcome:
-        outcome = await self._give_event(event, person=person)
+    async def _reconstruct(self, event: Event, *, person: Person | None) -> ReconstructionOutcome:
+        outcome = await self._make(event, person=person)
         self._report.note(event, outcome)
         return outcome
 
@@ -202,7 +204,7 @@ async def reconcile(
     """
     reconstructions = store.reconstructions
 
-    async def give(event: Event, *, person: Person | None) -> ReconstructionOutcome:
+    async def reconstruct(event: Event, *, person: Person | None) -> ReconstructionOutcome:
         if record.dry_run:
             return "accepted"
         wanted = verdicts(event)
@@ -212,6 +214,8 @@ async def reconcile(
 
     async with Api(settings, budgets=store.request_budgets) as api:
         source = Source(name=record.source, api=api, store=reconstructions, clock=clock)
-        run = Run(source, period, give=give, report_progress=report_progress, report=report)
+        run = Run(
+            source, period, reconstruct=reconstruct, report_progress=report_progress, report=report
+        )
         await run.reconcile()
         return run.place

@@ -4,7 +4,7 @@ from starlette.applications import Starlette
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from relay.sandbox.api import analytics, controls, openapi, uploads, videos, viewers, webhooks
-from relay.sandbox.api.answers import HANDLERS
+from relay.sandbox.api.error_responses import HANDLERS
 from relay.sandbox.api.operation import routes
 from relay.sandbox.connections import hang_up
 from relay.sandbox.faults import Faults

@@ -13,7 +13,7 @@ from relay.core.watch_history import KeptHistory, WatchedVideo, WatchHistory
 from relay.telemetry import log
 from relay.telemetry.metrics import Metrics
 from relay.video_service.api.records import Watched
-from relay.video_service.kept_histories import KeptHistories, Key, person_of
+from relay.video_service.history_cache import HistoryCache, Key, person_of
 from relay.video_service.pauses import Pauses
 
 REQUESTS_MAX = 8
@@ -66,7 +66,7 @@ class WatchHistories:
         self._settings: Mapping[str, ApiSettings] = {}
         self._clients: dict[str, asyncio.Task[Viewers]] = {}
         self._closing: set[asyncio.Task[None]] = set()
-        self._kept = KeptHistories(clock)
+        self._kept = HistoryCache(clock)
         self._pauses = Pauses(clock)
         self._lines = log.Sampled(clock, limit=LINES_MAX)
         self._running: dict[Key, asyncio.Task[WatchHistory | None]] = {}

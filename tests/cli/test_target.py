@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from relay.cli import main
-from relay.cli.answers import VERSION
+from relay.cli.responses import VERSION
 from tests.brokers.authority import Authority
 from tests.guarantees.process import Relay
 from tests.operator import ADMIN, TOKEN

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from relay.core.clock import SET_BACK_MS, SetBack
+from relay.core.clock import SET_BACK_MS, ClockSetBack
 from relay.core.config_values import Duration
 from relay.core.delivery import SinkResponse
 from relay.core.errors import Misconfigured, Temporary
@@ -51,14 +51,14 @@ class TornClock(ManualClock):
 @pytest.mark.parametrize("back_ms", [0, 1, SET_BACK_MS])
 def test_a_small_correction_is_not_a_clock_set_back(back_ms: int) -> None:
     clock = TornClock()
-    watch = SetBack(clock)
+    watch = ClockSetBack(clock)
     clock.ms -= back_ms
     assert not watch.happened()
 
 
 def test_a_clock_set_back_is_reported_once() -> None:
     clock = TornClock()
-    watch = SetBack(clock)
+    watch = ClockSetBack(clock)
     clock.ms += DAY_MS
     assert not watch.happened()
     clock.ms -= SET_BACK_MS + 1

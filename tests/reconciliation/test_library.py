@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from relay.reconciliation.library import LibraryFound, compare
+from relay.reconciliation.library import LibraryChanges, compare
 from relay.reconciliation.period import Period
 from relay.store.reconstructions import KnownVideo
 from relay.video_service.api.records import Video
@@ -43,7 +43,7 @@ def found(
     store: KnownVideo | None = None,
     period: Period = PERIOD,
     forgotten_h: float = -99,
-) -> LibraryFound:
+) -> LibraryChanges:
     return compare(
         listed,
         [] if store is None else [store],
@@ -53,7 +53,7 @@ def found(
     )
 
 
-def kinds(result: LibraryFound) -> Mapping[str, int]:
+def kinds(result: LibraryChanges) -> Mapping[str, int]:
     return {change.kind: change.at_ms - SINCE_MS for change in result.changes}
 
 

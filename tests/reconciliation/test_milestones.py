@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from relay.core.event import MILESTONES
-from relay.reconciliation.milestones import Judgement, Knowledge, derive
+from relay.reconciliation.milestones import KnownMilestones, MilestoneDecision, derive
 from relay.reconciliation.period import GIVE_UP_MS, VIEW_MAX_MS, Period
 from relay.reconciliation.views import History, ViewsRead
 from relay.video_service.api.records import Session, Watched
@@ -56,8 +56,8 @@ def decide(
     is_whole: bool = True,
     watched: Watched | None = None,
     is_asked: bool = False,
-) -> Judgement:
-    known = Knowledge(
+) -> MilestoneDecision:
+    known = KnownMilestones(
         steps=steps or {},
         since_ms=since_ms,
         is_whole=is_whole,
@@ -67,9 +67,9 @@ def decide(
     return derive(history(*views), known, PERIOD)
 
 
-def names(judgement: Judgement) -> list[str]:
-    assert not judgement.in_doubt
-    return [milestone.name for milestone in judgement.reached]
+def names(decision: MilestoneDecision) -> list[str]:
+    assert not decision.in_doubt
+    return [milestone.name for milestone in decision.reached]
 
 
 def answer(percent: float, *, first_h: float = 1, last_h: float = 2) -> Watched:
@@ -118,9 +118,9 @@ def test_an_unknown_percentage_is_settled_by_the_persons_answer() -> None:
 
 
 def test_a_doubt_that_the_api_does_not_settle_is_counted() -> None:
-    judgement = decide(view(1), is_asked=True)
-    assert names(judgement) == ["started"]
-    assert judgement.unsure == ["no_percent"] * 4
+    decision = decide(view(1), is_asked=True)
+    assert names(decision) == ["started"]
+    assert decision.unsure == ["no_percent"] * 4
 
 
 def test_a_milestone_that_was_certainly_reached_before_the_period_is_left_out() -> None:
@@ -153,30 +153,30 @@ def test_a_relay_that_came_after_the_first_view_cannot_tell() -> None:
 
 
 def test_a_view_that_may_go_on_is_left() -> None:
-    judgement = decide(view(9, 60, minutes=None))
-    assert names(judgement) == ["started"]
-    assert judgement.left == ["view_open"]
+    decision = decide(view(9, 60, minutes=None))
+    assert names(decision) == ["started"]
+    assert decision.left == ["view_open"]
 
 
 def test_a_view_that_ended_too_short_a_time_ago_is_left() -> None:
-    judgement = decide(view(9.7, 60, minutes=17))
-    assert names(judgement) == ["started"]
-    assert judgement.left == ["view_open"]
+    decision = decide(view(9.7, 60, minutes=17))
+    assert names(decision) == ["started"]
+    assert decision.left == ["view_open"]
 
 
 def test_a_view_that_began_too_short_a_time_ago_is_left_whole() -> None:
-    judgement = decide(view(9.9, 60, minutes=1))
-    assert names(judgement) == []
+    decision = decide(view(9.9, 60, minutes=1))
+    assert names(decision) == []
 
 
 def test_a_milestone_that_a_later_view_may_have_reached_is_not_reconstructed() -> None:
-    judgement = decide(view(1, 20), view(2, 20), view(9.8, 40, minutes=None))
-    assert judgement.in_doubt
-    judgement = decide(
+    decision = decide(view(1, 20), view(2, 20), view(9.8, 40, minutes=None))
+    assert decision.in_doubt
+    decision = decide(
         view(1, 20), view(2, 20), view(9.8, 40, minutes=None), watched=answer(60, last_h=9.9)
     )
-    assert names(judgement) == ["started"]
-    assert judgement.left == ["view_open"]
+    assert names(decision) == ["started"]
+    assert decision.left == ["view_open"]
 
 
 def test_a_view_without_an_end_is_over_after_a_day() -> None:
@@ -199,13 +199,13 @@ def test_views_from_a_place_on_are_compared_with_the_persons_first_view() -> Non
 
 
 def test_a_view_that_a_form_named_within_the_period_is_given_back_from_its_start() -> None:
-    judgement = decide(view(-0.1, 60))
-    assert names(judgement) == ["started", "25%", "50%"]
+    decision = decide(view(-0.1, 60))
+    assert names(decision) == ["started", "25%", "50%"]
 
 
 def test_a_milestone_has_the_end_of_the_view_that_reached_it() -> None:
-    judgement = decide(view(1, 30), view(2, 60), watched=answer(60))
-    times = {milestone.name: milestone.at_ms - SINCE_MS for milestone in judgement.reached}
+    decision = decide(view(1, 30), view(2, 60), watched=answer(60))
+    times = {milestone.name: milestone.at_ms - SINCE_MS for milestone in decision.reached}
     assert times == {
         "started": HOUR_MS,
         "25%": HOUR_MS + 10 * MINUTE_MS,

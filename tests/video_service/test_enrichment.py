@@ -23,7 +23,7 @@ from relay.video_service.api.budget import Budget
 from relay.video_service.api.client import Api
 from relay.video_service.api.exchange import Exchange
 from relay.video_service.enrichment import ADDRESS_MAX, LOOKUPS_MAX, REQUESTS_MAX, WatchHistories
-from relay.video_service.kept_histories import KEPT_S, PERSONS_MAX, KeptHistories, Key
+from relay.video_service.history_cache import KEPT_S, PERSONS_MAX, HistoryCache, Key
 from relay.video_service.pauses import FIRST_S, MAX_S, Pauses
 from tests.conftest import ManualClock
 from tests.stub_server import Reply, StubServer, until
@@ -385,7 +385,7 @@ async def test_an_abandoned_lookup_is_not_requested(bench: Bench, ada: Event) ->
 
 
 def test_the_number_of_cached_persons_is_bounded(clock: ManualClock) -> None:
-    kept = KeptHistories(clock)
+    kept = HistoryCache(clock)
     for number in range(PERSONS_MAX + 3):
         kept.keep(Key.of("main", f"{number}@example.com"), WatchHistory.of(()))
     assert kept.find(Key.of("main", "2@example.com")) is None

@@ -123,11 +123,11 @@ async def count_events(admin: AdminServices, counting: Counting) -> Count:
     )
 
 
-async def show_related(admin: AdminServices, asked: RelatedTo) -> Related:
+async def show_related(admin: AdminServices, query: RelatedTo) -> Related:
     """Views and leads of the same person and of the same video."""
-    related = await admin.store.audience.related(asked.seq, limit=asked.limit)
+    related = await admin.store.audience.related(query.seq, limit=query.limit)
     if related is None:
-        raise HTTPException(404, f"There is no event {asked.seq}.")
+        raise HTTPException(404, f"There is no event {query.seq}.")
     return related
 
 

@@ -61,12 +61,12 @@ async def count_minutes(admin: AdminServices, span: Span) -> Minutes:
     return Minutes(minutes=minutes)
 
 
-async def summarize_attempts(admin: AdminServices, asked: AttemptsOf) -> AttemptSummary:
+async def summarize_attempts(admin: AdminServices, query: AttemptsOf) -> AttemptSummary:
     """The attempts of one sink, counted by result, duration and reason."""
     sinks = [route.sink for route in admin.routes]
-    await require_known("sink", asked.name, sinks, admin.store.operations.sinks)
-    since_ms = admin.clock.now_ms() - HOUR_MS if asked.since_ms is None else asked.since_ms
-    return await admin.store.statistics.attempts(asked.name, since_ms)
+    await require_known("sink", query.name, sinks, admin.store.operations.sinks)
+    since_ms = admin.clock.now_ms() - HOUR_MS if query.since_ms is None else query.since_ms
+    return await admin.store.statistics.attempts(query.name, since_ms)
 
 
 async def show_acceptance(admin: AdminServices, _: Nothing) -> Acceptance:

@@ -24,7 +24,7 @@ from relay.admin.page.downloads import Rows, as_bytes, as_csv, as_json
 from relay.admin.page.frame import Frame
 from relay.admin.page.jobs import Jobs
 from relay.admin.page.notices import Notices
-from relay.admin.page.slow_results import SlowReads, SlowResults
+from relay.admin.page.result_cache import CachedReads, ResultCache
 from relay.admin.page.view import Action, Download, Export, Table, View
 from relay.admin.page.views import SECTIONS
 from relay.admin.page.visit import Done, Notice, Visit
@@ -54,7 +54,7 @@ class Page:
         self._access = access
         self._frame = Frame(Notices(admin.clock))
         self._jobs = Jobs(admin.activity, admin.clock)
-        self._slow = SlowResults(admin.clock)
+        self._slow = ResultCache(admin.clock)
         self._streams = live.Streams()
 
     def routes(self) -> list[Route]:
@@ -112,7 +112,7 @@ class Page:
             query=forms.query(request),
             now_ms=self._admin.clock.now_ms(),
             jobs=self._jobs,
-            slow=SlowReads(self._slow, self._admin.clock),
+            slow=CachedReads(self._slow, self._admin.clock),
         )
 
     def _view(self, view: View) -> Handler:

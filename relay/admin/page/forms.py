@@ -56,8 +56,8 @@ def _fields(raw: bytearray) -> dict[str, str]:
 
 def query(request: Request) -> dict[str, str]:
     """Return the parameters of a view that are not empty; of repeated ones, the last."""
-    given = request.query_params.multi_items()
-    return {name: value for name, value in given if value and name not in OWN}
+    pairs = request.query_params.multi_items()
+    return {name: value for name, value in pairs if value and name not in OWN}
 
 
 def parameters(request: Request, kind: Any) -> Any:

@@ -14,7 +14,7 @@ from relay.admin.audit import Client
 from relay.admin.operation import Handler
 from relay.admin.page.access.visitor import Visitor
 from relay.admin.page.jobs import Jobs
-from relay.admin.page.slow_results import SlowReads
+from relay.admin.page.result_cache import CachedReads
 from relay.admin.services import AdminServices
 
 _OPERATIONS = {operation.handler: operation for operation in OPERATIONS}
@@ -50,7 +50,7 @@ class Visit:
     query: Mapping[str, str]
     now_ms: int
     jobs: Jobs
-    slow: SlowReads
+    slow: CachedReads
 
     @property
     def may_change(self) -> bool:
@@ -64,8 +64,8 @@ class Visit:
 
     def url(self, path: str, **query: object) -> str:
         """Build the URL of a view; values that are None or empty are left out."""
-        given = {name: value for name, value in query.items() if value not in (None, "")}
-        return f"{self.prefix}{path}{'?' if given else ''}{urlencode(given)}"
+        values = {name: value for name, value in query.items() if value not in (None, "")}
+        return f"{self.prefix}{path}{'?' if values else ''}{urlencode(values)}"
 
     def here(self, **changes: object) -> str:
         """Build the URL of this view with some of its parameters changed."""

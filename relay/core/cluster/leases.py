@@ -60,13 +60,13 @@ class Leases:
 
     def renewed(
         self,
-        asked: Collection[tuple[str, Fence]],
+        requested: Collection[tuple[str, Fence]],
         renewed: Collection[tuple[str, Fence]],
         *,
         sent_s: float,
     ) -> None:
-        """Extend the renewed leases; those that were asked for and not renewed are lost."""
-        for sink, fence in asked:
+        """Extend the renewed leases; the others of `requested` are lost."""
+        for sink, fence in requested:
             lease = self._find(sink, fence)
             if lease is None or lease.state == "lost":
                 continue

@@ -193,8 +193,8 @@ class Planner:
         self, statement: Control, answer: Answer, *, sent_s: float, now_s: float
     ) -> None:
         match statement, answer:
-            case Beat(leases=asked), Renewed(leases=renewed):
-                self.leases.renewed(asked, renewed, sent_s=sent_s)
+            case Beat(leases=requested), Renewed(leases=renewed):
+                self.leases.renewed(requested, renewed, sent_s=sent_s)
             case Survey(), Surveyed():
                 self._surveyed(answer, now_s)
             case Acquire(), Acquired(leases=leases):

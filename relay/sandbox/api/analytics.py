@@ -167,11 +167,11 @@ def _present(call: Call) -> Workspace:
     return call.services.workspace
 
 
-def _period(call: Call, asked: InPeriod | NewReport) -> Period:
+def _period(call: Call, request: InPeriod | NewReport) -> Period:
     return period(
-        days=asked.days,
-        first=asked.from_date,
-        last=asked.to_date,
+        days=request.days,
+        first=request.from_date,
+        last=request.to_date,
         now_ms=call.services.schedule.now_ms(),
     )
 

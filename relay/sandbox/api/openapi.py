@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from relay.sandbox.api.answers import ErrorAnswer
+from relay.sandbox.api.error_responses import ErrorAnswer
 from relay.sandbox.api.operation import Csv, Operation
 
 PATH = "/v1/openapi.json"

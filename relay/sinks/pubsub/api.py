@@ -53,8 +53,8 @@ class Topics:
             await self._ask("GET", topic)
             return
         # Any account may ask this; a publisher may not read the topic.
-        asked = orjson.dumps({"permissions": [PUBLISH]})
-        response = await self._ask("POST", topic, ":testIamPermissions", asked)
+        body = orjson.dumps({"permissions": [PUBLISH]})
+        response = await self._ask("POST", topic, ":testIamPermissions", body)
         granted = responses.document(response).get("permissions")
         if not isinstance(granted, list) or PUBLISH not in granted:
             await self._ask("GET", topic)  # raises where there is no topic

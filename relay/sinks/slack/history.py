@@ -12,7 +12,7 @@ _TITLE_MAX = 60
 _LINE_MAX = 300
 
 
-def before(event: Event) -> list[Block]:
+def history_blocks(event: Event) -> list[Block]:
     """Return one line, or none where nothing is known of the person."""
     history = event.watch_history
     if history is None or not history.count:

@@ -10,7 +10,7 @@ from relay.outbound.template import Value
 from relay.sinks.slack import escaping
 from relay.sinks.slack.blocks import Block, context, describe, header, mrkdwn, plain, table
 from relay.sinks.slack.escaping import clean, moment
-from relay.sinks.slack.history import before
+from relay.sinks.slack.history import history_blocks
 from relay.sinks.slack.summary import Summary, at, summarize
 
 _FALLBACK_MAX = 300
@@ -23,7 +23,7 @@ def message(event: Event) -> dict[str, Any]:
     notes = [context([plain(story.note)])] if story.note else []
     top = header(f"{story.icon} {story.headline}")
     body = [top, *table(story.facts), *notes]
-    return payload(_line(story, event), [*body, *before(event), origin(event)])
+    return payload(_line(story, event), [*body, *history_blocks(event), origin(event)])
 
 
 def plain_message(event: Event) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from relay.sinks.slack.blocks import (
     size,
 )
 from relay.sinks.slack.escaping import cut
-from relay.sinks.slack.history import before
+from relay.sinks.slack.history import history_blocks
 from relay.sinks.slack.message import fallback, origin, payload
 
 _OWN_BLOCKS_MAX = BLOCKS_MAX - 1  # the last one carries the event's id
@@ -137,7 +137,7 @@ class OwnMessage:
         every = [*blocks, origin(event)]
         if size(every) > TOTAL_MAX:
             raise InvalidTemplate(f"blocks: longer than {TOTAL_MAX} characters, as JSON")
-        more = [*blocks, *before(event), origin(event)]
+        more = [*blocks, *history_blocks(event), origin(event)]
         has_room = len(more) <= BLOCKS_MAX and size(more) <= TOTAL_MAX
         return payload(text, more if has_room else every)
 

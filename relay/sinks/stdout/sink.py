@@ -31,7 +31,7 @@ class Settings(SinkSettings, frozen=True, kw_only=True):
     """`[[sink]]` of type stdout: nothing beyond what every sink has."""
 
 
-class _Pen:
+class _LineWriter:
     """Writes whole lines: the rest of an interrupted one goes before the next."""
 
     def __init__(self, descriptor: int) -> None:
@@ -58,9 +58,9 @@ class _Pen:
 
 
 @cache
-def _pen(descriptor: int) -> _Pen:
+def _line_writer(descriptor: int) -> _LineWriter:
     # The process has one stdout: two sinks, or a reload's old and new one, share it.
-    return _Pen(descriptor)
+    return _LineWriter(descriptor)
 
 
 class StdoutSink:
@@ -128,7 +128,7 @@ class StdoutSink:
         if self._descriptor is None:
             return Misconfigured(_CLOSED)
         try:
-            _pen(self._descriptor).write(line)
+            _line_writer(self._descriptor).write(line)
         except OSError as error:
             if error.errno in _GONE:
                 return Misconfigured(_CLOSED)

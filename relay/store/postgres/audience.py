@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from relay.store.audience import AudienceQuery, Funnel, counting, rollup
-from relay.store.audience import funnel as answers
+from relay.store.audience import funnel as funnels
 from relay.store.audience.tables import ROLLED_TO
 from relay.store.keyed_digests import PersonDigests
 from relay.store.postgres import audience_tables
@@ -168,4 +168,4 @@ def _reset(db: Database) -> None:
 
 def _ask(db: Database, question: AudienceQuery) -> Funnel | None:
     with db.snapshot():
-        return answers.ask(PostgresFunnelTables(db), question)
+        return funnels.ask(PostgresFunnelTables(db), question)

@@ -164,7 +164,7 @@ def due_pages(db: Database, query: DueQuery, wanted: Mapping[Tier, PageRequest])
     return DueDeliveries(pages, rows[0][_NEXT])
 
 
-def firsts(
+def first_of_turns(
     db: Database, query: DueQuery, turns: Sequence[int], *, limit: int
 ) -> tuple[list[Due], frozenset[int]]:
     """Return the first due delivery of each turn, and the turns of those beyond the limit.

@@ -74,14 +74,16 @@ class Leasing(Part):
 
     async def _not_withdrawn(self, taken: list[Due], leases: SinkLeases) -> list[Due]:
         """Note the leases of reconstructions, which other relays ask for when originals arrive."""
-        made = [each.delivery for each in taken if each.delivery.event.reconstructed]
-        if not made:
+        reconstructed = [each.delivery for each in taken if each.delivery.event.reconstructed]
+        if not reconstructed:
             return taken
         noted = await asyncio.gather(
-            *(self._writer.submit(reconstruct.lease, each) for each in made)
+            *(self._writer.submit(reconstruct.lease, each) for each in reconstructed)
         )
-        withdrawn = {each.seq for each, is_leased in zip(made, noted, strict=True) if not is_leased}
-        for each in made:
+        withdrawn = {
+            each.seq for each, is_leased in zip(reconstructed, noted, strict=True) if not is_leased
+        }
+        for each in reconstructed:
             if each.seq in withdrawn:
                 leases.settled(each, None)
         return [each for each in taken if each.delivery.seq not in withdrawn]
@@ -95,7 +97,7 @@ class Leasing(Part):
             return []
         query = self._query(leases, sink, now_ms)
         limit = sum(left.values())
-        find = partial(queries.firsts, query=query, turns=list(turns), limit=limit)
+        find = partial(queries.first_of_turns, query=query, turns=list(turns), limit=limit)
         due, beyond = await self._shared.leaser.read(find)
         if beyond:
             times.append(now_ms)

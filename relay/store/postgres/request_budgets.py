@@ -48,15 +48,15 @@ class PostgresRequestBudgets(Part):
         return self._shared.tokens.digest(key)
 
 
-def _take(asked: Sequence[dict[str, Any]]) -> Steps[Sequence[Grant]]:
+def _take(batch: Sequence[dict[str, Any]]) -> Steps[Sequence[Grant]]:
     grants = []
-    for values in asked:
+    for values in batch:
         ((requests, wait_s, paused_s),) = yield Query(_TAKE, values)
         grants.append(Grant(requests, max(wait_s, 0.0), max(paused_s, 0.0)))
     return grants
 
 
-def _pause(asked: Sequence[dict[str, Any]]) -> Steps[Sequence[None]]:
-    for values in asked:
+def _pause(batch: Sequence[dict[str, Any]]) -> Steps[Sequence[None]]:
+    for values in batch:
         yield Query(_PAUSE, values)
-    return [None] * len(asked)
+    return [None] * len(batch)

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from relay.core.errors import StoreFull
 from relay.store.audience import AudienceQuery, Funnel, counting, rollup
-from relay.store.audience import funnel as answers
+from relay.store.audience import funnel as funnels
 from relay.store.keyed_digests import PersonDigests
 from relay.store.related import Related
 from relay.store.sqlite import audience_tables
@@ -108,7 +108,7 @@ class SqliteAudience(Part):
 def ask(db: sqlite3.Connection, question: AudienceQuery) -> Funnel | None:
     """Count within one snapshot of the audience; None if a stored day is damaged."""
     with snapshot(db):
-        return answers.ask(SqliteFunnelTables(db), question)
+        return funnels.ask(SqliteFunnelTables(db), question)
 
 
 def fill(db: sqlite3.Connection, digests: PersonDigests) -> bool:

@@ -11,7 +11,7 @@ from urllib.parse import quote
 from relay.core.api_settings import ApiSettings
 from relay.core.config_values import Secret
 from relay.core.request_budget import RequestBudgets
-from relay.video_service.api import answers, budget
+from relay.video_service.api import budget, decoding
 from relay.video_service.api.budget import PROCESS
 from relay.video_service.api.errors import ApiError
 from relay.video_service.api.exchange import Exchange
@@ -68,7 +68,7 @@ class Api:
         while True:
             document = await self._exchange.read(_SESSIONS, {"after": after})
             # In a thread, because a page takes 20 ms, which acknowledgements would wait.
-            page = await asyncio.to_thread(answers.session_page, document, self._fields)
+            page = await asyncio.to_thread(decoding.session_page, document, self._fields)
             yield page
             if (after := page.next) is None:
                 return
@@ -77,16 +77,16 @@ class Api:
     async def viewer(self, email: str) -> tuple[Watched, ...]:
         """Return what a person has watched; nothing for an unknown one."""
         document = await self._exchange.read("/v1/analytics/viewer", {"email": email})
-        return tuple(answers.watched(document, self._fields))
+        return tuple(decoding.watched(document, self._fields))
 
     async def videos(self) -> AsyncGenerator[Video, None]:
         """Yield the videos of the library and of Trash."""
         after, places = None, set[str]()
         while True:
             document = await self._exchange.read(_VIDEOS, {"after": after})
-            for video in answers.videos(document, self._fields):
+            for video in decoding.videos(document, self._fields):
                 yield video
-            if (after := answers.next_page(document, self._fields)) is None:
+            if (after := decoding.next_page(document, self._fields)) is None:
                 return
             _expect_new(after, places)
 
@@ -96,27 +96,27 @@ class Api:
 
     async def webhooks(self) -> tuple[Webhook, ...]:
         document = await self._exchange.read(_WEBHOOKS)
-        return tuple(answers.webhooks(document, self._fields))
+        return tuple(decoding.webhooks(document, self._fields))
 
     async def webhook(self, endpoint: str) -> Webhook:
-        return answers.webhook(await self._exchange.read(_path(endpoint)), self._fields)
+        return decoding.webhook(await self._exchange.read(_path(endpoint)), self._fields)
 
     async def register(self, url: str, events: Iterable[str]) -> Registration:
         """Create a webhook endpoint; no events means all of them."""
         body = {"url": url, "events": list(events)}
         document = await self._exchange.change("POST", _WEBHOOKS, body)
-        return answers.registration(document, self._fields)
+        return decoding.registration(document, self._fields)
 
     async def set_events(self, endpoint: str, events: Iterable[str]) -> Webhook:
         """Change the kinds that an endpoint receives; none means all of them."""
         body = {"events": list(events)}
         document = await self._exchange.change("PATCH", _path(endpoint), body)
-        return answers.changed_webhook(document, self._fields, endpoint=endpoint)
+        return decoding.changed_webhook(document, self._fields, endpoint=endpoint)
 
     async def rotate_secret(self, endpoint: str) -> Secret:
         """Return a new secret; the old one is invalid from the moment of the answer on."""
         document = await self._exchange.change("POST", _path(endpoint, "rotate-secret"))
-        return answers.secret(document, self._fields)
+        return decoding.secret(document, self._fields)
 
     async def remove(self, endpoint: str) -> None:
         await self._exchange.change("DELETE", _path(endpoint))
@@ -129,7 +129,7 @@ class Api:
     async def deliveries(self, endpoint: str) -> tuple[WebhookAttempt, ...]:
         """Return the last attempts for an endpoint, the newest first."""
         document = await self._exchange.read(_path(endpoint, "deliveries"))
-        return tuple(answers.attempts(document, self._fields))
+        return tuple(decoding.attempts(document, self._fields))
 
 
 def _path(endpoint: str, *parts: str) -> str:

@@ -55,8 +55,8 @@ def _table(
 
 
 async def _counted(visit: Visit, form: AudienceForm, by: Grouping, limit: int) -> Funnel:
-    asked = filter_of(form, days_of(form, visit.now_ms), by, limit)
-    funnel: Funnel = await visit.run(show_audience, asked)
+    query = filter_of(form, days_of(form, visit.now_ms), by, limit)
+    funnel: Funnel = await visit.run(show_audience, query)
     return funnel
 
 

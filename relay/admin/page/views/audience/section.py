@@ -166,11 +166,11 @@ def _reached(group: Group | None) -> tuple[int, int, int]:
     return group.steps[0].people, group.steps[-2].people, group.steps[-1].people
 
 
-async def _kept(visit: Visit, asked: AudienceFilter) -> Counted:
+async def _kept(visit: Visit, query: AudienceFilter) -> Counted:
     async def count() -> Counted:
-        return Counted(await visit.run(show_audience, asked), visit.now_ms)
+        return Counted(await visit.run(show_audience, query), visit.now_ms)
 
-    return await visit.slow.get(asked, count)
+    return await visit.slow.get(query, count)
 
 
 SECTION = Section(

@@ -53,8 +53,8 @@ class ChangesPage(ChangeFilter):
 
 async def read_changes(visit: Visit, page: ChangesPage) -> Context:
     """Read one page of the list."""
-    asked = page.page(visit, before=page.before, limit=page.limit)
-    result: ChangeList = await visit.run(list_changes, asked)
+    query = page.page(visit, before=page.before, limit=page.limit)
+    result: ChangeList = await visit.run(list_changes, query)
     return {
         "page": page,
         "filters": filter_bar(visit, _fields(page)),

@@ -22,7 +22,7 @@ from relay.admin.page.filters import EventFilter, event_fields
 from relay.admin.page.first_steps import first_steps
 from relay.admin.page.text.formats import iso
 from relay.admin.page.view import Action, Section, Table, View
-from relay.admin.page.views.events import bulk, event, find, replays
+from relay.admin.page.views.events import bulk, event, replays, search
 from relay.admin.page.visit import Context, Done, Visit
 from relay.store.records import EventRecord
 from relay.store.search import Count
@@ -107,7 +107,7 @@ def _row(visit: Visit, event: EventRecord) -> Sequence[object]:
 
 async def filter_by_person(visit: Visit, _: Nothing, form: PersonForm) -> Done:
     """Add a person to the filter, named by the store's digest of the address."""
-    visit.require_admin(find.NOT_BY_ADDRESS)
+    visit.require_admin(search.NOT_BY_ADDRESS)
     person = visit.admin.store.audience.person(form.address)
     return Done(to=visit.url("/events", **{**form.given, "person": person}))
 
@@ -129,7 +129,7 @@ SECTION = Section(
         event.VIEW,
     ),
     actions=(
-        find.ACTION,
+        search.ACTION,
         Action(path="/events/person", perform=filter_by_person, is_reading=True),
         *bulk.ACTIONS,
         *replays.ACTIONS,

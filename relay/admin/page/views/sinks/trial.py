@@ -66,12 +66,12 @@ class Trial:
     """What the message lacks here."""
 
 
-async def read_stored(visit: Visit, asked: Stored) -> Context:
+async def read_stored(visit: Visit, form: Stored) -> Context:
     """Show the box, and try a stored event if one is named."""
-    sink = _configured(visit, asked.name)
-    if asked.seq is None:
+    sink = _configured(visit, form.name)
+    if form.seq is None:
         return _context(visit, sink)
-    seq = asked.seq or await _newest(visit)
+    seq = form.seq or await _newest(visit)
     history = await visit.admin.store.operations.history(seq)
     if history is None:
         raise HTTPException(404, f"There is no event {seq}.")

@@ -26,7 +26,7 @@ class Key(NamedTuple):
         return cls(source, person_of(address))
 
 
-class KeptHistories:
+class HistoryCache:
     """Histories that are not older than `KEPT_S`."""
 
     def __init__(self, clock: Clock) -> None:

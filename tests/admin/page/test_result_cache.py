@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 from starlette.exceptions import HTTPException
 
-from relay.admin.page.slow_results import KEPT_MAX, RUNNING_MAX, SlowReads, SlowResults
+from relay.admin.page.result_cache import KEPT_MAX, RUNNING_MAX, CachedReads, ResultCache
 from relay.core.errors import StoreError
 
 
@@ -36,7 +36,7 @@ def reader(clock: Clock, seconds: float) -> Callable[[], Awaitable[int]]:
 
 async def test_a_slow_result_is_shown_again_for_twenty_times_its_time() -> None:
     clock = Clock()
-    slow, read = SlowResults(clock), reader(clock, 0.2)
+    slow, read = ResultCache(clock), reader(clock, 0.2)
     assert await slow.get("a", read) == 1
     clock.now_s += 3.9
     assert await slow.get("a", read) == 1
@@ -47,8 +47,8 @@ async def test_a_slow_result_is_shown_again_for_twenty_times_its_time() -> None:
 
 async def test_a_visit_knows_when_an_older_result_is_read_anew() -> None:
     clock = Clock()
-    slow, read = SlowResults(clock), reader(clock, 0.2)
-    first, second, third = (SlowReads(slow, clock) for _ in range(3))
+    slow, read = ResultCache(clock), reader(clock, 0.2)
+    first, second, third = (CachedReads(slow, clock) for _ in range(3))
     assert await first.get("a", read) == 1
     assert first.again_ms is None
     clock.now_s += 1
@@ -62,13 +62,13 @@ async def test_a_visit_knows_when_an_older_result_is_read_anew() -> None:
 
 async def test_a_quick_result_is_read_each_time() -> None:
     clock = Clock()
-    slow, read = SlowResults(clock), reader(clock, 0.01)
+    slow, read = ResultCache(clock), reader(clock, 0.01)
     assert [await slow.get("a", read) for _ in range(3)] == [1, 2, 3]
 
 
 async def test_only_the_latest_results_are_kept() -> None:
     clock = Clock()
-    slow, read = SlowResults(clock), reader(clock, 1)
+    slow, read = ResultCache(clock), reader(clock, 1)
     for number in range(KEPT_MAX + 1):
         await slow.get(number, read)
     clock.now_s -= KEPT_MAX
@@ -78,7 +78,7 @@ async def test_only_the_latest_results_are_kept() -> None:
 
 async def test_visitors_at_once_share_a_read_that_goes_on_without_them() -> None:
     clock = Clock()
-    slow, read = SlowResults(clock), reader(clock, 0)
+    slow, read = ResultCache(clock), reader(clock, 0)
     visitors = [asyncio.create_task(slow.get("a", read)) for _ in range(3)]
     await asyncio.sleep(0)
     visitors[0].cancel()
@@ -87,7 +87,7 @@ async def test_visitors_at_once_share_a_read_that_goes_on_without_them() -> None
 
 async def test_after_a_change_everything_is_read_anew() -> None:
     clock = Clock()
-    slow, read = SlowResults(clock), reader(clock, 1)
+    slow, read = ResultCache(clock), reader(clock, 1)
     assert await slow.get("kept", read) == 1
     begun = asyncio.create_task(slow.get("under way", read))
     await asyncio.sleep(0)
@@ -100,7 +100,7 @@ async def test_after_a_change_everything_is_read_anew() -> None:
 
 async def test_too_many_reads_of_one_kind_are_refused_and_others_are_not() -> None:
     clock = Clock()
-    slow, read = SlowResults(clock), reader(clock, 0)
+    slow, read = ResultCache(clock), reader(clock, 0)
     left = [asyncio.create_task(slow.get(number, forever)) for number in range(RUNNING_MAX)]
     await asyncio.sleep(0)
     with pytest.raises(HTTPException):
@@ -116,7 +116,7 @@ async def forever() -> None:
 
 async def test_a_read_that_failed_is_repeated() -> None:
     clock = Clock()
-    slow, read = SlowResults(clock), reader(clock, 1)
+    slow, read = ResultCache(clock), reader(clock, 1)
 
     async def fail() -> int:
         clock.now_s += 1

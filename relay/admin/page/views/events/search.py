@@ -22,13 +22,13 @@ TEXT_MAX = 320
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FindForm:
+class SearchForm:
     """An id, address, video or words."""
 
     text: str | None = None
 
 
-async def find(visit: Visit, _: Nothing, form: FindForm) -> Done:
+async def search(visit: Visit, _: Nothing, form: SearchForm) -> Done:
     """Go to the event with an id, else to those of a person, of a video, or with the words."""
     text = (form.text or "").strip()
     if not text:
@@ -79,4 +79,4 @@ def _nothing(text: str, tried: Sequence[str], *, whole: bool) -> Notice:
     return Notice(text=f"Nothing found for “{text}”, tried as {names}.{rest}", tone="warn")
 
 
-ACTION = Action(path="/find", perform=find, is_reading=True)
+ACTION = Action(path="/find", perform=search, is_reading=True)

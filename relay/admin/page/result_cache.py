@@ -25,7 +25,7 @@ RUNNING_MAX = 16
 pile them up, nor keep others from reads of another kind."""
 
 
-class SlowResults:
+class ResultCache:
     """Keeps the latest slow results in memory; visitors who ask at once share one read."""
 
     def __init__(self, clock: Clock) -> None:
@@ -87,16 +87,16 @@ class SlowResults:
         return result
 
 
-class SlowReads:
+class CachedReads:
     """Those of one visit, which remember whether something may have changed since."""
 
-    def __init__(self, results: SlowResults, clock: Clock) -> None:
+    def __init__(self, results: ResultCache, clock: Clock) -> None:
         self._results = results
         self._clock = clock
         self._until_s: float | None = None
 
     async def get(self, key: Hashable, read: Callable[[], Awaitable[T]]) -> T:
-        """Return the result as `SlowResults.get` does."""
+        """Return the result as `ResultCache.get` does."""
         is_older = self._results.is_under_way(key)
         result = await self._results.get(key, read)
         if is_older:
