@@ -3,6 +3,7 @@
 import asyncio
 import ssl
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -83,7 +84,7 @@ class StubServer:
         self._gone.set()
         self._server.close()
         for writer in tuple(self._open):
-            writer.transport.abort()
+            _abort(writer)
         await until(lambda: not self._open, what="the end of all connections")
         await self._server.wait_closed()
         self._server = None
@@ -97,7 +98,7 @@ class StubServer:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self._gone.is_set():  # accepted just before the end
-            writer.transport.abort()
+            _abort(writer)
             return
         self.accepted += 1
         self._open.add(writer)
@@ -107,7 +108,7 @@ class StubServer:
         except (OSError, asyncio.IncompleteReadError):
             pass
         finally:
-            writer.transport.abort()
+            _abort(writer)
             self._open.discard(writer)
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
@@ -130,6 +131,12 @@ class StubServer:
         await asyncio.wait({gone, left}, return_when=asyncio.FIRST_COMPLETED)
         gone.cancel()
         left.cancel()
+
+
+def _abort(writer: asyncio.StreamWriter) -> None:
+    # A transport that closed itself once its buffer was sent cannot be aborted any more.
+    with suppress(AttributeError):
+        writer.transport.abort()
 
 
 async def _read(reader: asyncio.StreamReader) -> Request:

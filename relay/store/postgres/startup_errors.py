@@ -33,8 +33,7 @@ def startup_error(error: psycopg.Error) -> StoreError:
     # While one of several hosts is away, it may be the one that would take the relay.
     if all(advice):
         return StoreRefused(f"the database refuses the relay: {causes[0]}; {advice[0]}")
-    waiting = next(cause for cause, known in zip(causes, advice, strict=True) if not known)
-    return StoreUnavailable(f"the database cannot be reached: {waiting}")
+    return StoreUnavailable(f"the database cannot be reached: {'; '.join(dict.fromkeys(causes))}")
 
 
 def _causes(text: str) -> list[str]:

@@ -59,7 +59,10 @@ REFUSED: dict[str, tuple[Dsn, str]] = {
     ),
     "a certificate for another host": (
         lambda guarded: guarded.dsn(
-            host="localhost", sslmode="verify-full", sslrootcert=guarded.authority
+            host="localhost",
+            hostaddr="127.0.0.1",
+            sslmode="verify-full",
+            sslrootcert=guarded.authority,
         ),
         'does not match host name "localhost"; see host, sslmode and sslrootcert in store.dsn',
     ),
@@ -148,7 +151,7 @@ async def test_a_server_that_is_away_is_waited_for() -> None:
     assert str(error).endswith("failed: Connection refused")
 
 
-async def test_the_unreachable_one_of_two_hosts_may_be_the_primary(
+async def test_of_two_hosts_the_unreachable_one_may_be_the_primary_and_both_causes_are_named(
     guarded: GuardedServer,
 ) -> None:
     dsn = guarded.dsn(
@@ -156,7 +159,9 @@ async def test_the_unreachable_one_of_two_hosts_may_be_the_primary(
     )
     error = await refusal(settings(dsn))
     assert isinstance(error, StoreUnavailable)
-    assert str(error).endswith("failed: Connection refused")
+    refused, unknown = str(error).split("; ")
+    assert refused.endswith("failed: Connection refused")
+    assert "password authentication failed" in unknown
 
 
 async def test_a_replica_is_waited_for(guarded: GuardedServer, tmp_path: Path) -> None:
