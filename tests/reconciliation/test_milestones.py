@@ -1,6 +1,7 @@
 """Milestones that views of a period imply, against what the store knows."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -8,7 +9,7 @@ from relay.core.event import MILESTONES
 from relay.reconciliation.milestones import KnownMilestones, MilestoneDecision, derive
 from relay.reconciliation.period import GIVE_UP_MS, VIEW_MAX_MS, Period
 from relay.reconciliation.views import History, ViewsRead
-from relay.video_service.api.records import Session, Watched
+from relay.video_service.api.records import Session, Submission, Watched
 from tests.conftest import NOW_MS
 
 MINUTE_MS = 60_000
@@ -203,6 +204,32 @@ def test_a_view_that_a_form_named_within_the_period_is_given_back_from_its_start
     assert names(decision) == ["started", "25%", "50%"]
 
 
+def test_a_view_that_began_before_the_store_may_have_been_sent() -> None:
+    judgement = decide(view(-0.1, 60), since_ms=SINCE_MS)
+    assert names(judgement) == ["25%", "50%"]
+    assert judgement.unsure == ["older"]
+
+
+def test_a_last_view_before_the_period_that_did_not_finish_tells_that_completed_is_new() -> None:
+    views = view(-5, 50), view(-4, 45, finished=False), view(1, 50, finished=True)
+    judgement = decide(*views, since_ms=SINCE_MS - HOUR_MS)
+    assert names(judgement) == ["completed"]
+    assert judgement.unsure == ["older"]
+
+
+def test_a_person_who_finished_has_reached_everything_whatever_the_percentage() -> None:
+    finished = Watched(
+        video_id="vid_1", finished=True, first_ms=SINCE_MS + HOUR_MS, last_ms=SINCE_MS + HOUR_MS
+    )
+    assert names(decide(view(1), watched=finished)) == list(MILESTONES)
+
+
+def test_the_view_that_ended_last_counts_in_whatever_order_views_are_listed() -> None:
+    listed = view(2, 80, finished=False), view(1, 80, finished=True)
+    assert history(*listed).within.last_finished is False
+    assert history(*reversed(listed)).within.last_finished is False
+
+
 def test_a_milestone_has_the_end_of_the_view_that_reached_it() -> None:
     decision = decide(view(1, 30), view(2, 60), watched=answer(60))
     times = {milestone.name: milestone.at_ms - SINCE_MS for milestone in decision.reached}
@@ -218,6 +245,23 @@ def test_anonymous_views_of_the_period_are_counted() -> None:
     views: Sequence[Session] = [view(-5, email=None), view(1, email=None), view(2, email=" ")]
     read.add(views, PERIOD)
     assert (read.anonymous, read.histories) == (2, {})
+
+
+def test_a_view_without_a_begin_or_a_video_is_counted_and_holds_nothing_up() -> None:
+    read = ViewsRead()
+    assert read.add([replace(view(1), started_ms=None), replace(view(2), video_id=None)], PERIOD)
+    assert (read.undated, read.histories) == (2, {})
+
+
+def test_a_form_after_the_horizon_is_left_to_the_next_run() -> None:
+    read = ViewsRead()
+    in_time, late = (
+        Submission(id=id_, email=ADA, created_ms=at_ms)
+        for id_, at_ms in (("lead_1", PERIOD.horizon_ms - 1), ("lead_2", PERIOD.horizon_ms))
+    )
+    read.add([replace(view(9), submitted=(in_time, late))], PERIOD)
+    assert [form.submission.id for form in read.forms] == ["lead_1"]
+    assert read.forms_left == 1
 
 
 def test_a_page_is_settled_if_every_view_was_over_before_the_horizon() -> None:

@@ -1,6 +1,7 @@
 """Which views a run keeps in memory, and how often it reads the list of them."""
 
 from collections.abc import AsyncGenerator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -85,6 +86,19 @@ async def test_views_of_the_period_alone_are_read_once(place: Place | None) -> N
     api = ListedViews([view(number, number / 10) for number in range(30)])
     await read(api, place=place)
     assert api.pages_read == (3 if place is None else 2)
+
+
+async def test_the_reading_ends_where_the_period_ends() -> None:
+    api = ListedViews([view(number, number / 2) for number in range(60)])
+    assert (await read(api)).read.views == 30
+    assert api.pages_read == 3
+
+
+async def test_the_next_run_begins_at_the_page_of_the_first_view_that_may_go_on() -> None:
+    views = [view(number, number / 10) for number in range(50)]
+    views[25] = replace(views[25], ended_ms=None)
+    found = await read(ListedViews(views))
+    assert found.place == Place("20", PERIOD.horizon_ms)
 
 
 async def test_the_second_reading_begins_at_the_place_of_the_run_before() -> None:
