@@ -71,6 +71,16 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return selection.is_left_out(collection_path, config.option.markexpr) or None
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    report = yield
+    if report.passed and collector.path == Path(__file__).parent:
+        report.result = selection.from_own_part(report.result)
+    return report
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     selection.prepare(items)

@@ -4,9 +4,12 @@ import os
 import re
 from functools import cache
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 from xdist.scheduler import LoadScopeScheduling
+
+T = TypeVar("T")
 
 _HERE = Path(__file__).parent
 
@@ -31,9 +34,11 @@ _SLOW = re.compile(
 )
 """Files whose tests together run as long as those with servers."""
 
-_LONG_FOLDERS = re.compile(r"^tests/(admin/page/browser|guarantees/cluster)/")
+_LONG_FOLDERS = ("admin/page/browser", "guarantees/cluster")
 _LONG_FIXTURES = {"debian", "builder", "image"}
 """Tests in these folders or with the relay's image are marked `long`."""
+
+_LEFT_OUT = {"not servers": {*_FOLDERS, *_LONG_FOLDERS}, "not long": {*_LONG_FOLDERS}}
 
 _SHARED = {"amqp", "sqs"}
 """Folders in which `destination` is a real server as well: one per process."""
@@ -84,14 +89,27 @@ def workers() -> int:
 
 def is_left_out(path: Path, expression: str) -> bool:
     """Whether the marks that are asked for leave out a whole folder, which need not be imported."""
-    return expression == "not servers" and path.parent == _HERE and path.name in _FOLDERS
+    if expression not in _LEFT_OUT or not path.is_relative_to(_HERE):
+        return False
+    return path.relative_to(_HERE).as_posix() in _LEFT_OUT[expression]
+
+
+def from_own_part(folders: list[T]) -> list[T]:
+    """Let each worker begin elsewhere, so that in a fresh clone each compiles a part of the tests.
+
+    All of them would compile all at once: `prepare` sorts the tests.
+    """
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")
+    count = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    begin = len(folders) * int(worker) // count
+    return [*folders[begin:], *folders[:begin]]
 
 
 def prepare(items: list[pytest.Item]) -> None:
     """Mark tests that need a server or take long, and sort by `_FIRST`."""
     for item in items:
         fixtures = {*item.fixturenames} if isinstance(item, pytest.Function) else set()
-        if _LONG_FOLDERS.match(item.nodeid) or fixtures & _LONG_FIXTURES:
+        if _is_in_long_folder(item.path) or fixtures & _LONG_FIXTURES:
             item.add_marker("long")
         is_long = item.get_closest_marker("long") is not None
         shares = item.path.parent.name in _SHARED and "destination" in fixtures
@@ -101,9 +119,14 @@ def prepare(items: list[pytest.Item]) -> None:
     items.sort(key=_rank)
 
 
-def _rank(item: pytest.Item) -> int:
+def _is_in_long_folder(path: Path) -> bool:
+    return any(path.is_relative_to(_HERE / folder) for folder in _LONG_FOLDERS)
+
+
+def _rank(item: pytest.Item) -> tuple[int, tuple[str, ...]]:
     names = {scope(item.nodeid), _folder(item)}
-    return min((_FIRST.index(name) for name in names & {*_FIRST}), default=len(_FIRST))
+    rank = min((_FIRST.index(name) for name in names & {*_FIRST}), default=len(_FIRST))
+    return rank, item.path.parts
 
 
 def _folder(item: pytest.Item) -> str:

@@ -37,6 +37,19 @@ def demo(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+def on_a_terminal(*arguments: str, folder: Path, **environ: str) -> str:
+    """Run a demo to its end; return what the terminal was sent."""
+    master, slave = pty.openpty()
+    environment = os.environ | {"TMPDIR": str(folder)} | environ
+    environment.pop("COLUMNS", None)
+    command = [*COMMAND, *arguments]
+    with subprocess.Popen(command, env=environment, stdout=slave, stderr=slave) as process:
+        os.close(slave)
+        text = _all_of(master)
+        assert process.wait(DEADLINE_S) == 0
+    return text
+
+
 def relay(*arguments: str) -> None:
     subprocess.run([*RELAY, *arguments], capture_output=True, timeout=DEADLINE_S, check=True)
 
@@ -68,9 +81,15 @@ def addresses(opening: list[str]) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def short(tmp_path_factory: pytest.TempPathFactory) -> subprocess.CompletedProcess[str]:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the short demo keeps its files."""
+    return tmp_path_factory.mktemp("short")
+
+
+@pytest.fixture(scope="module")
+def short(folder: Path) -> subprocess.CompletedProcess[str]:
     """A demo of four events."""
-    return demo("--events", "4", "--every", "0", folder=tmp_path_factory.mktemp("short"))
+    return demo("--events", "4", "--every", "0", folder=folder)
 
 
 def test_the_first_line_opens_the_page(tmp_path: Path) -> None:
@@ -108,15 +127,19 @@ def test_the_sinks_lines_are_on_stdout_and_nothing_else(
     assert all(event["id"] in short.stderr for event in events)
 
 
-def test_the_opening_has_every_kind_and_then_suggests_commands(tmp_path: Path) -> None:
-    result = demo("--events", "11", "--every", "0", "--viewers", "300", folder=tmp_path)
-    assert len({orjson.loads(line)["event"] for line in result.stdout.splitlines()}) == 7
-    assert result.stderr.index("webhook.test") < result.stderr.index("Now 300 viewers come.")
+def test_the_demo_removes_its_files(short: subprocess.CompletedProcess[str], folder: Path) -> None:
+    assert short.returncode == 0
+    assert list(folder.iterdir()) == []
 
 
-def test_viewers_watch_after_the_opening(tmp_path: Path) -> None:
+def test_the_opening_has_every_kind_then_suggests_commands_and_then_viewers_watch(
+    tmp_path: Path,
+) -> None:
     result = demo("--events", "13", "--every", "0", "--viewers", "300", folder=tmp_path)
-    _, watched = result.stderr.split("Ctrl-C ends the demo")
+    opening, watched = result.stderr.split("Ctrl-C ends the demo")
+    assert opening.index("webhook.test") < opening.index("Now 300 viewers come.")
+    events = [orjson.loads(line) for line in result.stdout.splitlines()]
+    assert len({event["event"] for event in events if event["id"] in opening}) == 7
     lines = [line.split() for line in watched.splitlines() if line[:2].isdigit()]
     assert [(line[1], line[3]) for line in lines] == [("video.watched", "202")] * 3
 
@@ -132,11 +155,6 @@ def test_the_relay_is_an_endpoint_of_the_service(tmp_path: Path) -> None:
             deliveries = client.get(f"/v1/webhooks/{webhook['id']}/deliveries").json()
     assert webhook["url"] == urls["webhooks"]
     assert {each["state"] for each in deliveries["deliveries"]} == {"delivered"}
-
-
-def test_the_demo_removes_its_files(tmp_path: Path) -> None:
-    assert demo("--events", "1", folder=tmp_path).returncode == 0
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -218,33 +236,17 @@ def test_ports_in_use_are_avoided(tmp_path: Path) -> None:
     assert "127.0.0.1:8080" not in result.stderr
 
 
-def test_on_a_terminal_every_line_fits_in_80_columns(tmp_path: Path) -> None:
-    master, slave = pty.openpty()
-    environment = os.environ | {"TMPDIR": str(tmp_path)}
-    environment.pop("COLUMNS", None)
-    command = [*COMMAND, "--events", "4", "--every", "0"]
-    with subprocess.Popen(command, env=environment, stdout=slave, stderr=slave) as process:
-        os.close(slave)
-        text = ANSI.sub("", _all_of(master))
-        assert process.wait(DEADLINE_S) == 0
-    lines = text.splitlines()
+def test_on_a_terminal_every_line_fits_in_80_columns_and_has_colours(tmp_path: Path) -> None:
+    coloured = on_a_terminal("--events", "4", "--every", "0", folder=tmp_path, NO_COLOR="")
+    lines = ANSI.sub("", coloured).splitlines()
+    assert "\x1b[" in coloured
     assert max(len(line) for line in lines if str(tmp_path) not in line) <= 80
     assert len([line for line in lines if "stdout sink" in line]) == 2
     assert not any(line.startswith("{") for line in lines)
 
 
-@pytest.mark.parametrize(("no_color", "coloured"), [("1", False), ("", True)])
-def test_the_demo_has_colours_on_a_terminal_unless_disabled(
-    tmp_path: Path, no_color: str, coloured: bool
-) -> None:
-    master, slave = pty.openpty()
-    environment = os.environ | {"TMPDIR": str(tmp_path), "NO_COLOR": no_color}
-    command = [*COMMAND, "--events", "1"]
-    with subprocess.Popen(command, env=environment, stdout=slave, stderr=slave) as process:
-        os.close(slave)
-        text = _all_of(master)
-        assert process.wait(DEADLINE_S) == 0
-    assert ("\x1b[" in text) == coloured
+def test_on_a_terminal_colours_can_be_disabled(tmp_path: Path) -> None:
+    assert "\x1b[" not in on_a_terminal("--events", "1", folder=tmp_path, NO_COLOR="1")
 
 
 def _all_of(master: int) -> str:

@@ -16,7 +16,7 @@ from tests.guarantees.process import SECRET, Relay, http_client, until
 from tests.operator import ADMIN, TOKEN
 from tests.store.places import PostgresPlace
 
-pytestmark = pytest.mark.servers
+pytestmark = pytest.mark.long
 
 LEADS = 5
 

@@ -20,6 +20,8 @@ from tests.sandbox.service import Served, serving
 from tests.store.places import PostgresPlace
 from tests.stub_server import StubServer
 
+pytestmark = pytest.mark.long
+
 KILLED = -signal.SIGKILL
 EVERY_S = 0.1
 SPEED = 20.0
@@ -117,7 +119,6 @@ async def installed(
     return relay, endpoint, secret
 
 
-@pytest.mark.long
 async def test_one_run_rotates_for_all_relays_that_share_a_store_and_the_secrets_file(
     tmp_path: Path, place: PostgresPlace
 ) -> None:

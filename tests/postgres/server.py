@@ -26,7 +26,9 @@ unix_socket_directories = '{folder}'
 max_connections = 200
 shared_buffers = 32MB
 wal_log_hints = on
+jit = off
 """
+"""Compiling a statement takes longer than any that a test runs."""
 
 
 def programs() -> Path:

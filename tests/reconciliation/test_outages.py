@@ -14,7 +14,7 @@ from tests.reconciliation.simulation import GIVEN_UP_MS, RunningRelay, World, wo
 from tests.store.places import PostgresPlace
 from tests.stub_server import until
 
-pytestmark = pytest.mark.servers
+pytestmark = pytest.mark.long
 
 COMMAND = "relay reconcile --source main"
 

@@ -43,6 +43,7 @@ def named(place: PostgresPlace, text: str) -> bytes:
     return text.replace("relay.", f"{sql.Identifier(place.schema).as_string()}.").encode()
 
 
+@pytest.mark.long
 async def test_members_that_count_at_once_count_each_event_once(
     members: tuple[Store, Store], postgres_place: PostgresPlace, monkeypatch: pytest.MonkeyPatch
 ) -> None:

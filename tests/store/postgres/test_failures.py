@@ -103,6 +103,7 @@ async def load(store: Store) -> AsyncIterator[Counter[str]]:
         ending.set()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("harm", ["kill", "restart", "terminate"])
 async def test_no_acknowledged_event_is_lost_when_the_server_dies(
     own_place: PostgresPlace, harm: str

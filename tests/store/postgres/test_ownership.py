@@ -156,12 +156,14 @@ async def test_a_relay_that_leaves_hands_its_sinks_over_at_once(place: PostgresP
         await until(lambda: all_sent([second]), 4, "sinks without an owner")
 
 
+@pytest.mark.long
 async def test_the_sinks_of_a_killed_relay_have_a_new_owner_in_time(place: PostgresPlace) -> None:
     async with cluster(place, "a", "b") as (first, second):
         await first.die()
         await until(lambda: all_sent([second]), TAKEOVER_S, "sinks without an owner")
 
 
+@pytest.mark.long
 async def test_a_relay_that_cannot_reach_the_database_stops_before_another_takes_over(
     own_server: PostgresServer,
 ) -> None:
@@ -285,6 +287,7 @@ async def test_a_member_is_away_once_its_heartbeats_have_stopped(place: Postgres
         assert [each.name for each in known.live] == ["a"]
 
 
+@pytest.mark.long
 async def test_a_member_that_was_killed_and_has_started_again_is_not_away(
     place: PostgresPlace,
 ) -> None:

@@ -22,7 +22,7 @@ from tests.store.conformance import accept, event
 from tests.store.places import SqlitePlace
 from tests.store.sqlite.test_known_ids import end_of, filters_made, go_to, opened
 
-pytestmark = pytest.mark.servers
+pytestmark = pytest.mark.long
 
 KILLS = 4
 EVENTS = 40_000
