@@ -415,7 +415,7 @@ def test_old_refusals_are_ignored() -> None:
     assert problems(facts) == []
 
 
-def test_a_replay_that_delivers_is_no_problem_however_long_it_takes() -> None:
+def test_a_replay_that_makes_progress_is_not_a_problem_however_long_it_takes() -> None:
     facts = of_sink(pending=3, replaying_since_ms=NOW_MS - 9 * HOUR_MS)
     (sink,) = facts.sinks
     assert sink.condition is not None

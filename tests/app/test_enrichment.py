@@ -178,7 +178,7 @@ async def test_a_new_key_is_used_after_a_reload(
     assert keys == [f"Bearer {KEY}", "Bearer another-key-0123456789"]
 
 
-async def test_an_erased_person_is_exported_no_more_and_never_asked_for_again(
+async def test_an_erased_person_is_no_longer_exported_or_requested(
     tmp_path: Path, destination: StubServer, api: StubServer
 ) -> None:
     async with serving(tmp_path, destination, api) as there:

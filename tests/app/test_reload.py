@@ -299,7 +299,7 @@ async def test_a_bad_config_changes_nothing_and_every_fault_is_reported(tmp_path
 
 
 @pytest.mark.parametrize("content", [b"[[", b"\xff", b"", None])
-async def test_a_file_that_is_no_config_changes_nothing(
+async def test_a_file_that_is_not_a_config_changes_nothing(
     tmp_path: Path, content: bytes | None
 ) -> None:
     async with party(tmp_path) as there:

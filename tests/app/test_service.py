@@ -196,7 +196,7 @@ async def test_a_second_service_on_the_store_is_refused(tmp_path: Path) -> None:
             await Service.open(loaded, clock=SystemClock())
 
 
-async def test_a_dispatcher_that_dies_ends_the_service_loudly(
+async def test_a_dispatcher_that_fails_ends_the_service_with_an_error(
     tmp_path: Path, nobody: str, monkeypatch: pytest.MonkeyPatch, lines: list[Any]
 ) -> None:
     threads = threading.active_count()

@@ -107,7 +107,7 @@ async def test_a_change_is_recorded_within_a_round(bench: Bench) -> None:
     assert await bench.spans("slack") == [("throttled", 2 * ROUND_MS, None)]
 
 
-async def test_at_rest_nothing_is_written(bench: Bench) -> None:
+async def test_an_idle_relay_writes_nothing(bench: Bench) -> None:
     async with bench.recording():
         commits = len(bench.commits)
         await rounds(24 * 720)

@@ -20,7 +20,7 @@ UNACKNOWLEDGED = "relay_unacknowledged_loss_seconds"
 
 
 @pytest.mark.parametrize("alive_ms", [None, NOW_MS, NOW_MS + 60_000])
-def test_a_first_start_and_a_clock_set_back_are_no_downtime(alive_ms: int | None) -> None:
+def test_a_first_start_and_a_clock_set_back_are_not_downtime(alive_ms: int | None) -> None:
     assert between(alive_ms, NOW_MS) is None
 
 

@@ -46,7 +46,7 @@ async def test_events_that_sinks_miss_are_named(tmp_path: Path) -> None:
     assert "the sinks also want video.ready, video.failed, video.deleted:" in str(api["text"])
 
 
-async def test_an_endpoint_that_is_missing_is_no_fault(tmp_path: Path) -> None:
+async def test_a_missing_endpoint_is_not_a_fault(tmp_path: Path) -> None:
     async with developing(tmp_path) as developer:
         await developer.register()
         developer.write()

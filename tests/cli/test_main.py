@@ -123,7 +123,7 @@ def test_an_error_inside_a_task_group_has_its_exit_code() -> None:
 @pytest.mark.parametrize(
     ("command", "code"), [("serve", 78), ("check-config", 1), ("route --event -", 78)]
 )
-def test_an_unreadable_config_is_no_usage_error(
+def test_an_unreadable_config_is_not_a_usage_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, code: int
 ) -> None:
     config = tmp_path / "config.toml"
@@ -173,7 +173,7 @@ def test_ctrl_c_ends_with_130_and_no_traceback() -> None:
     assert b"Traceback" not in rest
 
 
-def test_a_closed_pipe_is_no_error(tmp_path: Path) -> None:
+def test_a_closed_pipe_is_not_an_error(tmp_path: Path) -> None:
     log_file = tmp_path / "stderr"
     with log_file.open("wb") as stderr:
         process = subprocess.Popen(

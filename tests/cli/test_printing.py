@@ -88,7 +88,7 @@ async def test_json_has_each_moment_in_utc_beside_its_milliseconds(tmp_path: Pat
     assert json.loads(status.stdout)["started_at"].endswith("Z")
 
 
-def test_a_duration_is_no_moment(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_duration_is_not_a_moment(capsys: pytest.CaptureFixture[str]) -> None:
     times = {"duration_ms": 12, "at_ms": 1_795_339_800_123, "due_ms": None, "end_ms": 10**18}
     Output(times, ()).print(as_json=True)
     assert json.loads(capsys.readouterr().out) == {

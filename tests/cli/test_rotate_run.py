@@ -140,7 +140,7 @@ async def test_a_failure_before_the_change_changes_nothing(tmp_path: Path) -> No
         await refused("cannot connect to the relay")
 
 
-async def test_a_lost_answer_means_rotating_once_more(tmp_path: Path) -> None:
+async def test_a_lost_answer_requires_another_rotation(tmp_path: Path) -> None:
     async with developing(tmp_path) as developer, receiving(developer) as (_, endpoint):
         before = developer.secret_of(endpoint)
         await developer.served.control("answers", {"drop": ["secret"]})
@@ -209,7 +209,7 @@ async def test_the_relay_is_found_by_url_and_token(tmp_path: Path) -> None:
         assert in_use(developer, endpoint)
 
 
-async def test_a_relay_that_dies_meanwhile_has_the_new_secret_after_its_start(
+async def test_a_relay_that_dies_during_a_rotation_has_the_new_secret_after_its_start(
     tmp_path: Path,
 ) -> None:
     async with developing(tmp_path) as developer, receiving(developer) as (relay, endpoint):

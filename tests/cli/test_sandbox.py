@@ -158,7 +158,7 @@ def test_a_wrong_option_is_a_usage_error(arguments: list[str], text: str) -> Non
     assert text in done.stderr
 
 
-def test_a_file_that_is_no_state_and_an_address_in_use_are_named(tmp_path: Path) -> None:
+def test_an_invalid_state_file_and_an_address_in_use_are_named(tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
     path.write_text("[server]")
     command = [*COMMAND, "--state", str(path)]

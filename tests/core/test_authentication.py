@@ -75,7 +75,7 @@ def test_a_verified_body_without_an_event_is_kept_raw_with_the_reason(odd: Body)
 
 
 @pytest.mark.parametrize("body", READABLE.values(), ids=READABLE)
-def test_an_odd_event_is_an_event(body: bytes) -> None:
+def test_an_unusual_event_is_an_event(body: bytes) -> None:
     event = readable(body)
     assert event.body == body
     assert event.document()["id"] == event.id

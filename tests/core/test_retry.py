@@ -217,7 +217,7 @@ def test_with_give_up_after_zero_the_first_failure_is_the_last(lead: Event) -> N
     asked_ms=st.none() | st.integers(-(10**12), 10**12),
     random=st.randoms(use_true_random=False),
 )
-def test_a_retry_is_never_due_before_now_nor_beyond_all_bounds(
+def test_a_retry_is_never_due_before_now_nor_too_far_in_the_future(
     attempts: int, age_ms: int, asked_ms: int | None, random: Random
 ) -> None:
     event = Event(source="a", id="1", kind="b", created_at=None, received_ms=0, body=b"")

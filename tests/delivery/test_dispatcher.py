@@ -299,7 +299,7 @@ async def test_a_bug_in_a_sink_is_temporary_and_logged_as_an_error(
     assert "token-and-body" not in str(lines)
 
 
-async def test_a_sink_that_cancels_itself_does_not_keep_the_delivery_for_ever(
+async def test_a_sink_that_cancels_itself_does_not_keep_the_delivery(
     tmp_path: Path, lines: list[Any]
 ) -> None:
     async def cancel() -> SinkResponse:

@@ -87,7 +87,9 @@ async def test_a_sink_without_enrich_requests_no_history(tmp_path: Path) -> None
     assert (enricher.asked, sink.seen) == ([], [("a", False)])
 
 
-async def test_a_message_waits_no_longer_than_its_limit_and_goes_without(tmp_path: Path) -> None:
+async def test_a_message_waits_no_longer_than_its_limit_and_is_sent_without_a_history(
+    tmp_path: Path,
+) -> None:
     enricher, sink = Enricher(after_s=3600), Seeing()
     async with enriching(tmp_path, enricher, sink, enrich_timeout=Duration.parse("2s")) as bench:
         await sent(bench, "a")
@@ -96,7 +98,7 @@ async def test_a_message_waits_no_longer_than_its_limit_and_goes_without(tmp_pat
     assert enricher.cancelled == ["a"]
 
 
-async def test_the_wait_is_no_part_of_the_sink_s_own_time_limit(tmp_path: Path) -> None:
+async def test_the_wait_does_not_count_towards_the_sinks_own_time_limit(tmp_path: Path) -> None:
     enricher, sink = Enricher(after_s=1.9), Seeing()
     async with enriching(tmp_path, enricher, sink, timeout=Duration.parse("1s")) as bench:
         bench.sink.always = 0.5
@@ -113,7 +115,9 @@ async def test_the_leads_of_a_batch_are_asked_for_together(tmp_path: Path) -> No
     assert sorted(sink.seen) == [(name, True) for name in "abcd"]
 
 
-async def test_a_failing_enricher_is_logged_and_the_message_goes_without(tmp_path: Path) -> None:
+async def test_a_failing_enricher_is_logged_and_the_message_is_sent_without_a_history(
+    tmp_path: Path,
+) -> None:
     enricher, sink = Enricher(answer=ZeroDivisionError("ada@example.com")), Seeing()
     with structlog.testing.capture_logs() as lines:
         async with enriching(tmp_path, enricher, sink) as bench:
@@ -161,7 +165,7 @@ async def test_only_the_refused_one_of_a_batch_is_sent_again(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("error", [FORBIDDEN, Temporary("500", status=500, about_event=True)])
-async def test_an_event_that_keeps_failing_with_a_history_goes_without(
+async def test_an_event_that_keeps_failing_with_a_history_is_sent_without_it(
     tmp_path: Path, error: Exception
 ) -> None:
     sink = Seeing(dislike=error)

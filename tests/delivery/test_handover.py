@@ -204,7 +204,7 @@ async def test_the_rate_is_kept(tmp_path: Path) -> None:
         assert bench.sink.times == pytest.approx(expected, abs=0.002)
 
 
-async def test_a_dispatcher_that_does_not_run_takes_nothing(tmp_path: Path) -> None:
+async def test_an_inactive_dispatcher_takes_no_offer(tmp_path: Path) -> None:
     async with working(tmp_path, started=False) as bench:
         await bench.hand_over("before")
         assert bench.store.held == set()
@@ -222,7 +222,7 @@ async def test_a_dispatcher_that_does_not_run_takes_nothing(tmp_path: Path) -> N
         assert (await bench.pending(), bench.store.held) == (2, set())
 
 
-async def test_a_drain_waits_for_no_more_results(tmp_path: Path) -> None:
+async def test_a_drain_does_not_wait_to_gather_results(tmp_path: Path) -> None:
     async with working(tmp_path, started=False) as bench:
         running = asyncio.create_task(bench.dispatcher.run())
         await asyncio.sleep(1)

@@ -122,7 +122,7 @@ async def test_no_check_begins_once_the_sinks_are_closed(tmp_path: Path) -> None
         assert destination.accepted == 0
 
 
-async def test_a_check_that_is_cancelled_ends_as_such(tmp_path: Path) -> None:
+async def test_a_cancelled_check_raises_the_cancellation(tmp_path: Path) -> None:
     async with StubServer() as destination, serving(tmp_path, destination) as relay:
         destination.reply = lambda _: None
         check = asyncio.create_task(relay.service.supervisor.check("all"))

@@ -90,7 +90,7 @@ def leads(number: int) -> Sequence[bytes]:
 
 
 @pytest.mark.long
-async def test_relays_that_come_and_go_change_no_figure(
+async def test_relays_that_join_and_leave_change_no_figure(
     tmp_path: Path, place: PostgresPlace
 ) -> None:
     require_prometheus()

@@ -166,7 +166,7 @@ async def test_an_address_in_use_is_named(tmp_path: Path) -> None:
         assert "Traceback" not in second.output(last=1 << 20)
 
 
-async def test_a_large_backlog_is_no_hindrance_to_the_start(tmp_path: Path, say: Say) -> None:
+async def test_a_large_backlog_does_not_delay_the_start(tmp_path: Path, say: Say) -> None:
     destination = Destination("crm", FAILING)
     async with _running(tmp_path, destination) as relay:
         assert await relay.stop() == 0

@@ -13,9 +13,9 @@ PROOFS = {
     "A signature is missing, wrong, or": "tests/receiver/test_hostile_requests.py::"
     "test_all_401_responses_are_alike",
     "This host's clock is wrong": "tests/receiver/test_tolerance.py::"
-    "test_the_whole_service_keeps_to_the_edges",
+    "test_the_whole_service_has_the_edges_of_the_tolerance",
     "An event comes again within": "tests/receiver/test_hostile_requests.py::"
-    "test_a_request_that_comes_again_is_acknowledged_and_goes_nowhere",
+    "test_a_repeated_request_is_acknowledged_and_not_delivered_again",
     "A known id comes with another body": "tests/receiver/test_hostile_requests.py::"
     "test_a_known_id_with_another_body_is_a_duplicate_and_the_first_stays",
     "A good signature on a body that": "tests/receiver/test_hostile_requests.py::"

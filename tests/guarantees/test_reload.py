@@ -56,9 +56,7 @@ class Books:
         return any(begin <= asked.due_s < end for begin, end in self.rows)
 
 
-async def test_fifty_reloads_under_load_lose_nothing_and_hold_up_nobody(
-    tmp_path: Path, say: Say
-) -> None:
+async def test_fifty_reloads_under_load_lose_and_delay_nothing(tmp_path: Path, say: Say) -> None:
     async with AsyncExitStack() as stack:
         steady, changing, visiting = [
             await stack.enter_async_context(Destination(name))

@@ -175,7 +175,7 @@ def test_ordinary_arithmetic_and_repetition_work() -> None:
 
 
 @pytest.mark.parametrize("source", ["", "plain", "{{ data.name }}\n", "{# note #}"])
-def test_a_template_without_trouble_renders_for_every_sample(source: str) -> None:
+def test_a_valid_template_renders_for_every_sample(source: str) -> None:
     template = Template(source)
     assert template.render(sample_events.event("lead.captured")) is not None
 

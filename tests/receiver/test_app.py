@@ -246,7 +246,7 @@ class LaterClock(SystemClock):
         return super().monotonic() + self.later_s
 
 
-async def test_the_senders_own_tries_with_a_wrong_signature_are_told_from_strangers(
+async def test_the_senders_retries_with_a_wrong_signature_are_distinguished_from_strangers(
     tmp_path: Path,
 ) -> None:
     clock = LaterClock()

@@ -79,7 +79,7 @@ async def test_a_body_behind_an_upgrade_is_never_taken_for_the_next_request(
 
 
 @row(49)
-async def test_an_upgrade_with_a_body_of_unclear_length_is_no_request(relay: Relay) -> None:
+async def test_an_upgrade_with_a_body_of_unclear_length_is_refused(relay: Relay) -> None:
     lines = [("Connection", "upgrade"), ("Upgrade", "h2c"), ("Transfer-Encoding", "identity")]
     async with await relay.call() as caller:
         request = head("POST", PATH, ("Host", "relay"), *lines, ("Service-Signature", signed(b"")))
@@ -107,7 +107,7 @@ async def test_a_tunnel_is_refused(relay: Relay) -> None:
 
 
 @row(1)
-async def test_a_signature_that_comes_as_a_trailer_is_none(relay: Relay) -> None:
+async def test_a_signature_in_a_trailer_does_not_count(relay: Relay) -> None:
     trailer = b"Service-Signature: %b\r\n" % signed(EVENT).encode()
     async with await relay.call() as caller:
         assert (await caller.ask(chunked(EVENT, trailers=trailer))).status == 401

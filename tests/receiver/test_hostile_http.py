@@ -53,7 +53,7 @@ async def test_a_body_that_is_announced_too_large_is_not_waited_for(strict: Rela
 
 @row(40)
 @pytest.mark.parametrize(("length", "code"), [("9" * 19, 413), ("9" * 30, 400), ("9" * 5000, 400)])
-async def test_a_length_beyond_all_numbers_is_no_bug(relay: Relay, length: str, code: int) -> None:
+async def test_an_absurd_content_length_is_not_a_bug(relay: Relay, length: str, code: int) -> None:
     request = head("POST", PATH, ("Host", "relay"), ("Content-Length", length))
     assert (await relay.ask(request)).status == code
     assert relay.lines("receiver.bug") == []
@@ -117,7 +117,7 @@ async def test_a_body_that_trickles_in_is_abandoned_although_it_never_stalls(has
 
 
 @row(42)
-async def test_a_sender_that_leaves_amid_its_body_leaves_nothing(relay: Relay) -> None:
+async def test_a_request_cut_off_within_its_body_stores_nothing(relay: Relay) -> None:
     async with await relay.call() as caller:
         caller.write(post(EVENT)[:-5])
     await relay.until_counted("relay_rejected_total", "disconnected", "main")
@@ -148,7 +148,7 @@ async def test_an_event_whose_sender_has_left_is_stored_and_delivered(
 
 @row(47)
 @pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "OPTIONS", "DELETE", "PATCH", "TRACE"])
-async def test_another_method_is_told_what_is_allowed(relay: Relay, method: str) -> None:
+async def test_another_method_gets_the_allowed_ones(relay: Relay, method: str) -> None:
     request = post(EVENT).replace(b"POST", method.encode(), 1)
     answer = await relay.ask(request, bodiless=method == "HEAD")
     assert (answer.status, answer.headers["allow"]) == (405, "post")

@@ -64,7 +64,7 @@ def bodies(document: Any) -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.servers
-async def test_no_body_at_the_admin_api_is_a_fault_of_ours(
+async def test_no_body_at_the_admin_api_causes_a_server_error(
     operated: tuple[Relay, Operator],
 ) -> None:
     relay, operator = operated

@@ -49,7 +49,7 @@ def by(secret: str, *, target: str = PATH, at_s: int | None = None) -> bytes:
 @pytest.mark.parametrize(
     ("hours", "reason", "bound"), [(1, "stale", "+Inf"), (-1, "future", "-600.0")]
 )
-async def test_a_clock_of_ours_that_is_wrong_shows_in_reason_and_skew(
+async def test_a_wrong_clock_of_the_relay_shows_in_reason_and_skew(
     tmp_path: Path, hours: int, reason: str, bound: str
 ) -> None:
     clock = ShiftedClock()

@@ -89,13 +89,13 @@ async def test_a_verified_body_without_an_event_is_kept_once_and_acknowledged(
 
 @row(33)
 @pytest.mark.parametrize("body", READABLE.values(), ids=READABLE)
-async def test_an_odd_event_is_an_event(relay: Relay, body: bytes) -> None:
+async def test_an_unusual_event_is_an_event(relay: Relay, body: bytes) -> None:
     assert (await relay.ask(post(body))).status == 202
     assert relay.stored() == 1
 
 
 @row(34, 38)
-async def test_a_request_that_comes_again_is_acknowledged_and_goes_nowhere(
+async def test_a_repeated_request_is_acknowledged_and_not_delivered_again(
     relay: Relay, destination: StubServer
 ) -> None:
     request = post(EVENT)
@@ -184,7 +184,7 @@ async def test_requests_that_come_in_one_go_are_answered_in_their_order(relay: R
     assert ids == [f"evt_{number}" for number in range(20)]
 
 
-async def test_a_sender_that_asks_before_it_sends_its_body_is_told_to_go_on(relay: Relay) -> None:
+async def test_a_sender_that_expects_100_continue_gets_it(relay: Relay) -> None:
     request = post(EVENT, ("Expect", "100-continue"))
     cut = request.index(b"\r\n\r\n") + 4
     async with await relay.call() as caller:

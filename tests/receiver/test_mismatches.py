@@ -25,7 +25,7 @@ def test_a_stranger_that_repeats_a_body_at_another_rate_is_not_taken_for_the_sen
     assert not any(seen.is_retry("main", b"x", number * gap_s) for number in range(20))
 
 
-def test_another_body_or_another_source_is_no_retry() -> None:
+def test_another_body_or_another_source_is_not_a_retry() -> None:
     seen = Mismatches()
     seen.is_retry("main", b"a", 0)
     assert not seen.is_retry("main", b"b", 20)

@@ -89,7 +89,7 @@ def test_the_tolerance_is_a_setting(tolerance: str, seconds: int, expected: str 
         assert reason(tolerance=tolerance) == expected
 
 
-async def test_the_whole_service_keeps_to_the_edges(tmp_path: Path) -> None:
+async def test_the_whole_service_has_the_edges_of_the_tolerance(tmp_path: Path) -> None:
     request = post(BODY, ("Service-Signature", HEADER), sign=False)
     told = {}
     with ahead_by(0):

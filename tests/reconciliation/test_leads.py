@@ -37,7 +37,7 @@ def test_a_lead_belongs_to_one_form_only() -> None:
     assert missing([form(0), form(1)], received(1, 1)) == []
 
 
-def test_a_form_without_an_address_is_no_lead() -> None:
+def test_a_form_without_an_address_is_not_a_lead() -> None:
     assert missing([form(email=None), form(email=" ")], {}) == []
 
 

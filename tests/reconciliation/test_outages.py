@@ -165,7 +165,7 @@ async def test_an_api_that_is_down_ends_a_run_and_is_asked_again(away: World) ->
         assert (await relay.reconcile())["state"] == "done"
 
 
-async def test_auto_reconciles_by_itself_once_nothing_can_be_on_its_way(tmp_path: Path) -> None:
+async def test_auto_reconciles_once_no_event_can_still_arrive(tmp_path: Path) -> None:
     async with world(tmp_path, viewers=60, reconcile="auto") as one:
         await after_an_outage(one)
         async with one.relay() as relay:

@@ -115,7 +115,7 @@ async def test_only_the_owner_may_read_the_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"videos": 3}', b"\xff"])
-def test_a_file_that_is_no_state_is_named(tmp_path: Path, content: bytes) -> None:
+def test_an_invalid_state_file_is_named(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "state.json"
     path.write_bytes(content)
     with pytest.raises(StateUnusable, match=r"state\.json: not the state of a sandbox"):

@@ -74,7 +74,7 @@ async def delivered(relay: Relay, destination: StubServer) -> list[dict[str, Any
     return list(arrived().values())
 
 
-async def test_a_day_of_viewers_reaches_the_relays_sink_whole(tmp_path: Path) -> None:
+async def test_every_event_of_a_day_of_viewers_reaches_the_relays_sink(tmp_path: Path) -> None:
     clock, port = SteppedClock(NOW_MS), free_port()
     async with StubServer() as destination, serving(clock=clock) as served:
         settings = await registered(served, tmp_path, port=port, destination=destination)

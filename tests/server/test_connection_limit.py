@@ -87,7 +87,7 @@ async def test_the_connection_that_idled_for_longest_makes_room() -> None:
     assert reached == {"total": 1}
 
 
-async def test_connections_without_a_request_hold_up_nobody() -> None:
+async def test_connections_without_a_request_delay_no_other() -> None:
     limit = ConnectionLimit(4, is_trusted=lambda _: True, reached=(reached := Reached()))
     async with callers(limit) as of:
         silent = [await of.idle() for _ in range(40)]
@@ -138,7 +138,7 @@ async def test_without_an_idle_connection_the_next_one_waits_for_its_turn() -> N
     assert set(reached) == {"busy", "total"}
 
 
-async def test_without_files_a_listener_rests_and_comes_back_by_itself() -> None:
+async def test_a_listener_without_file_descriptors_pauses_and_recovers_by_itself() -> None:
     limit = ConnectionLimit(PUBLIC_MAX, reached=(reached := Reached()))
     async with listening(client_address, limit=limit) as listener:
         with socket.socket() as late:

@@ -222,7 +222,7 @@ async def test_while_it_retires_every_connection_gets_a_last_answer() -> None:
         assert await asyncio.wait_for(idle.read(), 5) == b""
 
 
-async def test_a_listener_in_use_does_not_retire_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_listener_in_use_retires_within_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("relay.server.listener.RETIRE_POLLS", 30)
     gate = Gate()
     async with listening(gate) as listener, connected(listener) as (reader, writer):
@@ -424,6 +424,6 @@ def test_a_listener_that_has_not_started_has_no_port() -> None:
 
 
 @pytest.mark.parametrize("address", ["a..b:1", "256.256.256.256:1", "192.0.2.1:0"])
-async def test_an_address_that_cannot_be_bound_is_an_error_of_ours(address: str) -> None:
+async def test_an_address_that_cannot_be_bound_is_an_error_of_the_relay(address: str) -> None:
     with pytest.raises(ListenFailed, match="cannot listen on " + address):
         await Listener(client_address, Address(address), grace=GRACE, limit=LIMIT).start()

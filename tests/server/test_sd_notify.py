@@ -144,7 +144,7 @@ def test_each_word_arrives(tmp_path: Path, abstract: bool) -> None:
         assert heard.lines() == ALL
 
 
-def test_nothing_is_ready_before_it_is_nor_after_it_was_told_to_stop(tmp_path: Path) -> None:
+def test_readiness_is_reported_neither_too_early_nor_after_a_stop_signal(tmp_path: Path) -> None:
     address = str(tmp_path / "notify")
     with ear(address) as heard:
         manager = found({"NOTIFY_SOCKET": address})
@@ -325,7 +325,7 @@ async def until_silent(heard: Ear) -> None:
             await asyncio.sleep(0.2)
 
 
-async def test_a_full_disk_is_told_and_no_reason_to_be_ended(
+async def test_a_full_disk_is_reported_and_proofs_of_life_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def full(*_: object, **__: object) -> None:

@@ -125,7 +125,7 @@ async def test_the_videos_that_a_lead_has_watched_are_sent_beside_the_body(
     assert not destination.raw or message.content == lead.body
 
 
-async def test_a_lead_of_whom_nothing_is_known_goes_without(
+async def test_a_lead_without_a_known_history_is_sent_without_one(
     destination: Harness, sink: Sink, lead: Event
 ) -> None:
     await sink.send(lead)

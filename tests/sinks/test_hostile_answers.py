@@ -223,7 +223,7 @@ async def test_an_absurd_retry_after_does_not_hide_the_status(
         ),
     ],
 )
-async def test_a_token_that_cannot_be_read_is_no_bug(google: Google, token: bytes) -> None:
+async def test_an_unreadable_token_is_not_a_bug(google: Google, token: bytes) -> None:
     google.destination.reply = lambda _: Reply(200, token, {"content-type": "application/json"})
     tokens = google.login()
     with pytest.raises(SinkError, match="no token"):

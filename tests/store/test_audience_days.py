@@ -118,7 +118,7 @@ async def test_rows_answer_where_days_cannot(
             assert answer == expected
 
 
-async def test_a_few_new_views_wait_for_more_and_are_counted_meanwhile(
+async def test_a_few_new_views_wait_for_more_and_are_counted_until_then(
     store: Store, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rollup, "BATCH_MIN", 3)

@@ -332,7 +332,7 @@ async def test_an_address_is_found_in_any_encoding_and_beside_any_bytes(
     assert place.rows("SELECT count(body) FROM relay.unreadable") == [(1,)]
 
 
-async def test_a_view_goes_from_the_audience_and_from_its_day(store: Store, place: Place) -> None:
+async def test_an_erased_view_leaves_the_audience_and_its_day(store: Store, place: Place) -> None:
     await accept(store, event("a"), event("b", "bob@example.com"))
     while await store.audience.fill():
         pass
@@ -344,7 +344,7 @@ async def test_a_view_goes_from_the_audience_and_from_its_day(store: Store, plac
     assert (await erase(store)).views == 0
 
 
-async def test_the_title_and_the_id_of_a_video_go_if_they_hold_the_address(
+async def test_the_title_and_the_id_of_a_video_are_erased_if_they_contain_the_address(
     store: Store, place: Place
 ) -> None:
     place.rows(

@@ -134,7 +134,7 @@ async def test_a_reconstruction_in_flight_stays_and_its_sink_does_not_get_the_or
     assert (await store.backlogs())["sales"].pending == 0
 
 
-async def test_a_superseded_reconstruction_is_leased_no_more(store: Store) -> None:
+async def test_a_superseded_reconstruction_is_no_longer_leased(store: Store) -> None:
     await give(store, reconstructed(watched()))
     await accept(store, watched())
     assert [each.event.id for each in (await lease(store)).deliveries] == ["original"]

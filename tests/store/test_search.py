@@ -396,7 +396,7 @@ class TestPeople:
         (left,) = await store.operations.dead_letters(Selection(), limit=9)
         assert left.id == "bob"
 
-    async def test_a_body_that_is_no_object_has_no_person(self, store: Store) -> None:
+    async def test_a_body_that_is_not_an_object_has_no_person(self, store: Store) -> None:
         odd = (b"[]", b"7", b"{", b"\xff\xfe", b'{"data":{"viewer":[]}}', b"[" * 5000)
         bodies = [structs.replace(event(f"e{n}"), body=each) for n, each in enumerate(odd)]
         await accept(store, *bodies, event("ada", {"email": ADA}))

@@ -81,7 +81,9 @@ async def test_a_sink_that_is_gone_has_no_known_state(store: Store) -> None:
     assert await spans(store) == [("parked", 0, 5), (None, 5, 9), ("active", 9, None)]
 
 
-async def test_old_changes_go_but_never_a_current_state(store: Store, place: Place) -> None:
+async def test_old_changes_are_removed_but_never_a_current_state(
+    store: Store, place: Place
+) -> None:
     await note(store, NOW_MS, calm="active", crm="active", gone="parked")
     await note(store, NOW_MS + 1, crm="parked", gone=None)
     await note(store, NOW_MS + 2, crm="active")

@@ -71,7 +71,7 @@ async def test_reasons_are_counted_with_the_most_frequent_first(store: Store, pl
     ]
 
 
-async def test_a_discarded_request_is_gone(store: Store, place: Place) -> None:
+async def test_a_discarded_request_is_deleted(store: Store, place: Place) -> None:
     keep(place, b"a")
     keep(place, b"a", source="other")
     first = (await store.unreadable.newest(before=None, limit=9))[-1]

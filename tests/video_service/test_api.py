@@ -281,7 +281,7 @@ async def test_half_a_character_in_a_text_affects_nothing_else(
     ],
     ids=["empty", "html", "list", "null", "no list", "object", "bytes", "deep", "nan"],
 )
-async def test_an_answer_of_another_kind_is_no_empty_list(
+async def test_an_answer_of_another_kind_is_not_an_empty_list(
     peer: StubServer, connect: Connect, body: bytes
 ) -> None:
     peer.reply = lambda _: Reply(body=body)

@@ -127,7 +127,7 @@ async def test_a_reload_says_what_has_changed(tmp_path: Path) -> None:
         assert await audited(relay) == [("reload_config", 200, "page")] * 2
 
 
-async def test_a_refused_reload_shows_every_fault_until_it_is_mended(tmp_path: Path) -> None:
+async def test_a_refused_reload_shows_every_fault_until_it_is_fixed(tmp_path: Path) -> None:
     config = service.read(tmp_path, tables=ADMIN)
     async with service.serving(config) as relay, visiting(relay) as visitor:
         reload = (await visitor.see("/config")).form("/config/reload")

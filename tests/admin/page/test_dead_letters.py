@@ -161,7 +161,7 @@ async def test_pages_follow_one_another(
         assert page.links()["Newest"] == "/dead-letters?sink=leads"
 
 
-async def test_one_letter_is_replayed_once_its_cause_is_mended(
+async def test_one_letter_is_replayed_once_its_cause_is_fixed(
     serving: AbstractAsyncContextManager[Relay], destination: StubServer
 ) -> None:
     async with serving as relay, visiting(relay) as visitor:
@@ -256,7 +256,7 @@ async def test_a_change_needs_its_token_and_our_own_origin(
         assert letters(await visitor.see("/dead-letters")) == ["lead.captured a"]
 
 
-async def test_texts_of_strangers_are_no_markup(
+async def test_texts_of_strangers_are_not_markup(
     serving: AbstractAsyncContextManager[Relay],
 ) -> None:
     async with serving as relay, visiting(relay) as visitor:

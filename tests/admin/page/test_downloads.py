@@ -51,7 +51,7 @@ async def test_a_file_that_is_cut_says_so_in_its_last_row() -> None:
     assert await written(cut()) == [["id"], ["a"], [text]]
 
 
-async def test_a_table_that_cannot_be_read_is_no_file() -> None:
+async def test_a_table_that_cannot_be_read_is_not_downloaded() -> None:
     async def refused() -> AsyncGenerator[Rows, None]:
         raise HTTPException(404, "Unknown sink.")
         yield []

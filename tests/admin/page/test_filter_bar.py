@@ -16,7 +16,7 @@ def offered(field: Field) -> list[str]:
     return list(field.options)
 
 
-def test_a_value_that_is_no_choice_can_still_be_chosen() -> None:
+def test_a_value_outside_the_choices_can_still_be_chosen() -> None:
     field = Field(name="sink", label="Sink", value="removed", choices=same(["crm"]))
     assert offered(field) == ["crm", "removed"]
     assert offered(Field(name="sink", label="Sink", value="crm", choices=same(["crm"]))) == ["crm"]

@@ -201,7 +201,7 @@ async def test_a_message_of_many_parts_is_shown_part_by_part(visitor: Visitor) -
     assert orjson.loads(page.all("pre")[0].raw_text)
 
 
-async def test_texts_of_strangers_are_no_markup(visitor: Visitor) -> None:
+async def test_texts_of_strangers_are_not_markup(visitor: Visitor) -> None:
     text = orjson.dumps({"id": "a", "event": "<b>x</b>", "data": {"name": HOSTILE}}).decode()
     page = await paste(visitor, text)
     assert len(page.all("script")) == 1

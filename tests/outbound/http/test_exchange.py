@@ -124,7 +124,7 @@ async def test_a_head_within_bounds_is_read(wires: Wires, client: Client) -> Non
 @pytest.mark.parametrize(
     "endless", [b"x-more: x\r\n", b"x", b"x-longer: " + b"x" * 2 * FIELD_BYTES + b"\r\n"]
 )
-async def test_a_head_without_an_end_is_hung_up(
+async def test_an_endless_head_closes_the_connection(
     wires: Wires, client: Client, endless: bytes
 ) -> None:
     sending, wire = await begin(client, wires)

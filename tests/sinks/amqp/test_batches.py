@@ -126,7 +126,7 @@ async def test_each_message_is_tried_alone_if_the_broker_does_not_name_the_one_t
     assert told(await sink.send_batch(events)) == [TOO_LARGE, DELIVERED, TOO_LARGE]
 
 
-async def test_a_topic_that_is_forbidden_is_that_of_one_event_and_no_other_suffers(
+async def test_a_forbidden_topic_of_one_event_fails_no_other(
     destination: AmqpHarness, make: Make, lead: Event
 ) -> None:
     async with destination.server.channel() as channel:
@@ -223,7 +223,7 @@ async def test_events_of_one_id_find_each_its_own_in_one_batch_and_between_two(
     assert read(destination) == [lead.id] * 6
 
 
-async def test_a_client_that_cancels_itself_ends_no_more_than_the_try(
+async def test_a_client_that_cancels_itself_ends_only_the_attempt(
     destination: AmqpHarness, make: Make, lead: Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = Connection.open_channel

@@ -134,7 +134,7 @@ async def test_a_check_does_not_guess_what_a_template_will_name(destination: Amq
     await sink.close()
 
 
-async def test_a_message_that_is_too_large_takes_no_other_with_it(
+async def test_a_message_that_is_too_large_fails_no_other(
     destination: AmqpHarness, sink: Sink, lead: Event
 ) -> None:
     await destination.fail("larger than the broker takes")

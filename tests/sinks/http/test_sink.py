@@ -162,7 +162,7 @@ async def test_an_answer_that_repeats_our_headers_is_masked(
 
 
 @pytest.mark.parametrize("status", [200, 204, 400, 405, 406, 411, 415, 422, 501])
-async def test_a_check_asks_for_options_and_takes_an_answer_that_is_no_word_on_events(
+async def test_a_check_sends_options_and_accepts_any_answer_that_says_nothing_about_events(
     destination: StubServer, make: Make, status: int
 ) -> None:
     destination.reply = lambda _: Reply(status)

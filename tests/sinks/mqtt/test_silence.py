@@ -173,7 +173,7 @@ async def test_a_batch_that_is_cancelled_sends_nothing_more(
         (0x99, [DELIVERED] * 3),
     ],
 )
-async def test_a_farewell_is_for_what_has_no_answer_and_what_it_does_not_name_goes_again(
+async def test_a_disconnect_concerns_unanswered_events_and_those_it_does_not_name_are_sent_again(
     broker: MqttDouble, sink: MqttSink, lead: Event, code: int, wanted: list[Any]
 ) -> None:
     broker.reply = take_only("evt_0")
@@ -221,7 +221,7 @@ async def test_a_loss_ends_a_batch_at_once(server: Mosquitto, make: Make, lead: 
         assert told(await sending) == [LOST] * 40
 
 
-async def test_a_client_that_cancels_itself_ends_no_more_than_the_try(
+async def test_a_client_that_cancels_itself_ends_only_the_attempt(
     broker: MqttDouble, sink: MqttSink, lead: Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = MqttSink._connect

@@ -348,7 +348,7 @@ async def test_the_brokers_receive_maximum_is_kept(
     assert server.contacts() == 1
 
 
-async def test_a_frozen_broker_ends_in_time_and_goes_on(
+async def test_a_batch_to_a_frozen_broker_ends_in_time_and_the_next_one_is_sent(
     server: Mosquitto, make: Make, lead: Event
 ) -> None:
     sink = make(timeout="1s")

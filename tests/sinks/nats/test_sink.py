@@ -92,7 +92,7 @@ async def test_a_repetition_is_delivered_and_kept_once(
     assert len(server.read()) == 1
 
 
-async def test_events_of_two_sources_and_sinks_are_no_repetition(
+async def test_events_of_two_sources_and_sinks_are_not_duplicates(
     server: NatsServer, make: Make, lead: Event
 ) -> None:
     await make().send(lead)
@@ -144,7 +144,9 @@ async def test_a_check_names_what_is_missing(server: NatsServer, make: Make) -> 
         await make().check()
 
 
-async def test_a_check_asks_no_more_rights_than_delivery(server: NatsServer, make: Make) -> None:
+async def test_a_check_needs_no_more_permissions_than_a_delivery(
+    server: NatsServer, make: Make
+) -> None:
     await server.reload(publish="relay.>", subscribe="_INBOX.>")
     await make().check()
 

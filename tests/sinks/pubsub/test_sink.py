@@ -114,7 +114,7 @@ async def test_a_request_stays_below_ten_megabytes(destination: PubsubHarness) -
     assert [message.id for message in destination.messages()] == [f"evt_{n}" for n in range(5)]
 
 
-async def test_one_refused_message_takes_no_other_with_it(destination: PubsubHarness) -> None:
+async def test_one_refused_message_fails_no_other(destination: PubsubHarness) -> None:
     sink = build(destination)
     destination.double.refuses = lambda message: message["attributes"]["relay-id"] == "evt_3"
     outcomes = await sink.send_batch([lead(number) for number in range(6)])
@@ -232,7 +232,7 @@ async def test_the_topic_may_depend_on_the_event(destination: PubsubHarness, lea
     assert len(destination.messages()) == 1
 
 
-async def test_an_event_whose_topic_is_no_name_is_refused(
+async def test_an_event_with_an_invalid_topic_is_refused(
     destination: PubsubHarness, lead: Event
 ) -> None:
     sink = build(destination, topic="{{ data.email | default('relay') }}")

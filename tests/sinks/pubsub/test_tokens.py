@@ -143,7 +143,7 @@ async def test_a_token_is_renewed_before_it_ends_while_the_old_one_serves(google
     await tokens.close()
 
 
-async def test_a_token_that_has_ended_is_used_no_more(google: Google) -> None:
+async def test_an_expired_token_is_no_longer_used(google: Google) -> None:
     tokens = google.login()
     await tokens.headers()
     google.later(google.double.lasts_s + 1)
@@ -223,7 +223,7 @@ async def test_a_token_server_that_is_away_is_temporary_and_passes(google: Googl
     await tokens.close()
 
 
-async def test_a_failure_that_came_too_late_is_told_to_who_asks_next(google: Google) -> None:
+async def test_a_late_failure_is_raised_at_the_next_call(google: Google) -> None:
     google.destination.reply = lambda _: None
     tokens = google.login(timeout="200ms")
     with pytest.raises(TimeoutError):
@@ -344,7 +344,7 @@ async def test_a_metadata_server_that_fails_is_temporary(google: Google) -> None
 
 
 @pytest.mark.usefixtures("nowhere")
-async def test_a_key_that_google_knows_no_more_can_be_replaced_while_the_relay_runs(
+async def test_a_key_revoked_by_google_can_be_replaced_while_the_relay_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lead: Event
 ) -> None:
     path = tmp_path / "key.json"

@@ -127,7 +127,7 @@ async def test_xadd_is_all_that_delivery_needs(
     assert len(server.read()) == 1
 
 
-async def test_a_check_names_a_key_that_is_no_stream(server: RedisServer, make: Make) -> None:
+async def test_a_check_names_a_key_that_is_not_a_stream(server: RedisServer, make: Make) -> None:
     sink = make()
     await sink.check()
     with closing(server.admin()) as admin:

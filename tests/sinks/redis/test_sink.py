@@ -136,7 +136,7 @@ async def test_an_event_that_is_too_large_is_refused_alone(
     assert [fields[b"id"] for fields in server.read()] == [b"evt_lead", b"evt_2"]
 
 
-async def test_a_given_up_batch_is_no_answer_to_the_next(
+async def test_replies_to_an_abandoned_batch_do_not_answer_the_next(
     server: RedisServer, make: Make, lead: Event
 ) -> None:
     sink = make(timeout="1s")
@@ -152,7 +152,7 @@ async def test_a_given_up_batch_is_no_answer_to_the_next(
     assert entries[answer.excerpt.encode()][b"id"] == b"evt_next"
 
 
-async def test_a_batch_cancelled_between_two_replies_is_no_answer_to_the_next(
+async def test_replies_to_a_cancelled_batch_do_not_answer_the_next(
     lead: Event,
 ) -> None:
     connections = 0

@@ -14,13 +14,13 @@ def test_a_text_object_is_never_empty(text: str) -> None:
 
 
 @pytest.mark.parametrize("label", ["", "**", "\u200b", "`_`"])
-def test_a_field_without_a_name_has_a_label_all_the_same(label: str) -> None:
+def test_a_field_without_a_name_has_a_label(label: str) -> None:
     (grid,) = table(fact(label, "CTO"))
     assert [cell["text"] for cell in grid["fields"]] == ["*-*", "CTO"]
 
 
 @pytest.mark.parametrize("value", [None, "", " ", [], {}, "\u202e"])
-def test_an_empty_value_is_no_fact(value: object) -> None:
+def test_an_empty_value_is_not_shown(value: object) -> None:
     assert fact("Company", value) == []
 
 

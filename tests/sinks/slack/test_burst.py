@@ -79,7 +79,7 @@ async def test_after_a_digest_few_events_are_sent_singly_again() -> None:
     assert channel.messages == [(0, 10), (60, 1), (61, 1)]
 
 
-async def test_a_failure_is_told_to_every_event_of_the_message() -> None:
+async def test_a_failure_is_the_outcome_of_every_event_of_the_message() -> None:
     channel = Channel()
     channel.error = Temporary("the hook is used too fast")
     outcomes = await asyncio.gather(*channel.send(10), return_exceptions=True)

@@ -90,7 +90,7 @@ def test_a_digest_takes_no_more_leads_than_it_can_show() -> None:
 
 @pytest.mark.parametrize("kind", [*KINDS, "video.liked"])
 @pytest.mark.parametrize("data", [None, [], "text", {}, {"video": None}, {"viewer": 7}])
-def test_a_digest_of_odd_events_is_a_message_all_the_same(kind: str, data: object) -> None:
+def test_a_digest_of_odd_events_is_a_valid_message(kind: str, data: object) -> None:
     check(digest([event(kind, data)] * 7))
 
 

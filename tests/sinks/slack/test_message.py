@@ -263,7 +263,7 @@ def test_what_a_stranger_types_is_never_in_a_text_with_markup_but_for_labels() -
     assert [text for text in marked if "zz" in text] == ["*zz https://zz.example :zz:*"]
 
 
-def test_invisible_characters_go_and_visible_ones_stay() -> None:
+def test_invisible_characters_are_removed_and_visible_ones_stay() -> None:
     payload = message(event("lead.captured", {"name": HOSTILE["8 invisible"]}))
     assert payload["text"] == "New lead: abcdefghi"
 

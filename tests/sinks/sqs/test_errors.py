@@ -127,7 +127,7 @@ async def test_each_event_of_a_batch_gets_its_own_outcome(double: Double, sink: 
         ("AccessDenied", False, Misconfigured),
     ],
 )
-async def test_a_failed_entry_is_judged_by_whose_fault_it_is(
+async def test_a_failed_entry_is_classified_by_whose_fault_it_is(
     double: Double, sink: SqsSink, lead: Event, *, code: str, sender_fault: bool, kind: Any
 ) -> None:
     failed = {"Code": code, "SenderFault": sender_fault}

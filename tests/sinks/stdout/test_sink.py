@@ -127,7 +127,7 @@ async def test_a_reader_that_stalls_holds_up_nothing_else(
     await asyncio.wait({sending})
 
 
-async def test_a_send_that_is_cancelled_in_mid_line_leaves_no_torn_line(
+async def test_a_send_cancelled_within_a_line_leaves_no_torn_line(
     pipe: Pipe, sink: StdoutSink, lead: Event
 ) -> None:
     sending = asyncio.create_task(sink.send(replace(lead, id="evt_cut", body=LARGE)))

@@ -177,7 +177,7 @@ async def test_a_commit_that_the_server_died_in_is_acknowledged_only_after_anoth
         assert await again == "duplicate"
 
 
-async def test_a_connection_that_ends_in_mid_commit_is_followed_by_another_write(
+async def test_a_commit_cut_off_with_its_connection_is_followed_by_another_write(
     own_place: PostgresPlace,
 ) -> None:
     server = own_place.server
@@ -217,7 +217,7 @@ async def test_a_duplicate_is_answered_only_after_a_write_of_its_own(
         assert answers == ["duplicate", "conflict"]
 
 
-async def test_a_wait_for_the_standby_that_was_cancelled_is_no_success(
+async def test_a_cancelled_wait_for_the_standby_is_not_a_success(
     own_place: PostgresPlace,
 ) -> None:
     server = own_place.server
@@ -319,7 +319,7 @@ async def test_an_event_that_the_server_refuses_does_not_fail_its_batch(
         assert stored_ids(postgres_place) == {"before", "between", "after"}
 
 
-def test_a_full_disk_is_told_from_other_errors() -> None:
+def test_a_full_disk_is_distinguished_from_other_errors() -> None:
     full = errors.classify(psycopg.errors.DiskFull())
     assert isinstance(full, StoreFull)
     assert str(full) == "the database has no room (53100)"

@@ -107,7 +107,7 @@ async def test_two_schemas_of_one_database_do_not_hear_each_other(
         assert stranger.heard == []
 
 
-async def test_a_relay_whose_connection_was_lost_knows_it_and_hears_again_after_its_next_look(
+async def test_a_relay_detects_a_lost_connection_and_listens_again_after_its_next_poll(
     postgres_place: PostgresPlace,
 ) -> None:
     async with members(postgres_place, 2) as (sender, hearer):

@@ -141,7 +141,7 @@ async def test_a_store_stays_unclean_until_it_was_found_sound(
         assert store.unclean is False
 
 
-async def test_a_second_open_is_refused_and_harms_nothing(path: Path, clock: ManualClock) -> None:
+async def test_a_second_open_is_refused_and_changes_nothing(path: Path, clock: ManualClock) -> None:
     threads = threading.active_count()
     async with opened(path, clock) as store:
         with pytest.raises(StoreLocked):

@@ -209,7 +209,7 @@ def _addresses(path: Path) -> set[bytes]:
     return set(re.findall(rb"person\d{5}@example\.com", path.read_bytes()))
 
 
-async def test_a_gap_whose_row_is_gone_is_skipped(tmp_path: Path) -> None:
+async def test_a_gap_whose_row_was_removed_is_skipped(tmp_path: Path) -> None:
     path = tmp_path / "relay.db"
     await worn(path, 1)
     with closing(sqlite3.connect(path, isolation_level=None)) as db, reading(path) as file:

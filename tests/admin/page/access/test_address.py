@@ -142,7 +142,7 @@ def test_the_prefix_comes_from_a_trusted_proxy(
         ["", "/relay"],
     ],
 )
-def test_a_prefix_that_is_no_plain_path_is_refused(values: list[str]) -> None:
+def test_a_prefix_that_is_not_a_plain_path_is_refused(values: list[str]) -> None:
     with pytest.raises(Refusal) as refused:
         place(*[("x-forwarded-prefix", value) for value in values])
     assert (refused.value.status, refused.value.reason) == (400, "forwarded_prefix")

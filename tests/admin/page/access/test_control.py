@@ -287,11 +287,11 @@ async def test_a_logout_that_fails_says_so(page: Page) -> None:
     "cookie",
     ["", "relay-9464=", "relay-9464=x", f"relay-9464={bytes(32).hex()}", "relay-9464=" + "f" * 999],
 )
-async def test_a_strangers_cookie_is_no_session(page: Page, cookie: str) -> None:
+async def test_a_strangers_cookie_is_not_a_session(page: Page, cookie: str) -> None:
     assert await page.visitor(cookie) is None
 
 
-async def test_a_cookie_of_another_way_is_no_session(page: Page) -> None:
+async def test_a_cookie_of_another_scheme_is_not_a_session(page: Page) -> None:
     value = (await page.log_in(ADMIN)).partition("=")[2]
     headers = [*TLS, ("cookie", f"relay-9464={value}; relay-80={value}")]
     assert await page.access.visitor(request(*headers), active=True) is None
@@ -429,7 +429,7 @@ async def test_a_form_that_the_browser_calls_foreign_is_refused(
     assert await page.refused(ADMIN, *headers) == ("sender", 0)
 
 
-async def test_a_form_of_ours_is_taken(page: Page) -> None:
+async def test_a_form_of_the_page_is_accepted(page: Page) -> None:
     visitor = await page.known(ADMIN)
     for headers in ([ORIGIN], [ORIGIN, ("sec-fetch-site", "same-origin")]):
         assert page.access.check_change(post(*headers), visitor, visitor.form_token()) is None

@@ -70,7 +70,7 @@ def test_a_host_is_read_in_its_normal_form(text: str, name: str, port: int | Non
         "a" * 100_000,
     ],
 )
-def test_a_malformed_host_is_none(text: str) -> None:
+def test_a_malformed_host_is_not_parsed(text: str) -> None:
     assert parse_host(text) is None
 
 

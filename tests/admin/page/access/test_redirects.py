@@ -27,7 +27,7 @@ from tests.admin.page.access.requests import request
         ("/events?#top", "/events"),
     ],
 )
-def test_a_path_of_ours_is_kept(text: str, path: str) -> None:
+def test_a_path_of_the_page_is_kept(text: str, path: str) -> None:
     assert own_path(text) == path
 
 

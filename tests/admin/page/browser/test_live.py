@@ -145,7 +145,7 @@ async def test_a_change_in_one_tab_shows_in_the_other(window: Window) -> None:
     await expect(one.locator("#sink-leads")).to_contain_text("active")
 
 
-async def test_a_session_that_ends_in_mid_action_leads_to_the_login_and_back(
+async def test_a_session_that_ends_during_an_action_leads_to_the_login_and_back(
     window: Window, relay: Relay, login: Login
 ) -> None:
     window.allow("401")
