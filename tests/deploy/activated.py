@@ -6,25 +6,13 @@ on an idle connection in the same instant, which is harmless: the relay recognis
 """
 
 import socket
-import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 
 from tests.guarantees.process import Relay
 
 BACKLOG = 4096
-
-# The started process becomes the relay: only it knows its PID.
-_HAND_OVER = """
-import os, sys
-count = int(sys.argv[1])
-for number, given in enumerate(sys.argv[2 : 2 + count]):
-    os.dup2(int(given), 3 + number)
-os.environ["LISTEN_PID"] = str(os.getpid())
-os.environ["LISTEN_FDS"] = str(count)
-os.execvp(sys.argv[2 + count], sys.argv[2 + count :])
-"""
 
 
 class ActivatedRelay(Relay):
@@ -43,20 +31,17 @@ async def relay(
     sinks: str,
     server: str = "",
     names: Sequence[str] = ("public",),
-    environ: Mapping[str, str] | None = None,
     starts: bool = True,
 ) -> AsyncIterator[ActivatedRelay]:
     """Open a socket for each name and start a relay on them; `names` as in a socket unit."""
     with ExitStack() as opened:
         sockets = [opened.enter_context(listening()) for _ in names]
-        inherits = [_out_of_the_way(each, opened) for each in sockets]
         handed = ActivatedRelay(
             folder,
             sinks=sinks,
             server=server,
-            prefix=[sys.executable, "-c", _HAND_OVER, str(len(inherits)), *map(str, inherits)],
-            environ={"LISTEN_FDNAMES": ":".join(names), **(environ or {})},
-            inherits=inherits,
+            environ={"LISTEN_FDNAMES": ":".join(names)},
+            handed=[each.fileno() for each in sockets],
         )
         for name, each in zip(names, sockets, strict=True):
             # Differs from the config: the handed-over socket takes precedence.
@@ -77,13 +62,3 @@ def listening(backlog: int = BACKLOG) -> socket.socket:
     opened.bind(("127.0.0.1", 0))
     opened.listen(backlog)
     return opened
-
-
-def _out_of_the_way(opened: socket.socket, closing: ExitStack) -> int:
-    """Duplicate a descriptor above the numbers that the sockets move to."""
-    copies = [opened.dup()]
-    while copies[-1].fileno() < 8:
-        copies.append(opened.dup())
-    for each in copies:
-        closing.enter_context(each)
-    return copies[-1].fileno()

@@ -61,20 +61,21 @@ class Relay:
         data: Path | None = None,
         prefix: Sequence[str] = (),
         environ: Mapping[str, str] | None = None,
-        inherits: Sequence[int] = (),
+        handed: Sequence[int] = (),
     ) -> None:
         """`sinks` and `rest` are TOML tables; `prefix` stands before the command.
 
         A `store` with a `type` is the whole table, else it is beside the file's path.
-        Of the open descriptors it gets those in `inherits`.
+        It gets the sockets in `handed` as systemd hands them over.
         """
         self.port, self.admin_port = free_port(), free_port()
         self.store = (data or folder / "data") / "relay.db"
         self.log = folder / "relay.log"
         self._prefix = prefix
-        self._inherits = inherits
+        self._handed = handed
         self._environ = {**os.environ, "PYTHONWARNINGS": "default", **(environ or {})}
-        self._is_warm = not prefix and not inherits and warm.suits(environ or {})
+        self._is_warm = not prefix and warm.suits(environ or {})
+        assert self._is_warm or not handed
         self._process: asyncio.subprocess.Process | warm.WarmProcess | None = None
         self.config = folder / "config.toml"
         place = "" if store.startswith("type") else f'path = "{self.store}"\n'
@@ -117,7 +118,9 @@ class Relay:
         command = ("serve", "--config", str(self.config))
         with self.log.open("ab") as log:
             if self._is_warm:
-                self._process = await warm.start(*command, environ=self._environ, output=log)
+                self._process = await warm.start(
+                    *command, environ=self._environ, output=log, handed=self._handed
+                )
                 return
             self._process = await asyncio.create_subprocess_exec(
                 *self._prefix,
@@ -126,7 +129,6 @@ class Relay:
                 stdout=log,
                 stderr=log,
                 env=self._environ,
-                pass_fds=self._inherits,
             )
 
     async def start(self) -> None:

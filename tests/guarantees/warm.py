@@ -7,6 +7,7 @@ signals and end.
 
 import asyncio
 import atexit
+import fcntl
 import gc
 import os
 import select
@@ -14,7 +15,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from importlib import import_module
@@ -25,6 +26,10 @@ import orjson
 _MODULES = ("relay.cli.serve", "relay.sinks.http", "relay.store.sqlite.opening")
 _LONGEST = 1 << 17
 """Longest request, of which the environment is most."""
+_MOST = 16
+"""Most descriptors that come with it."""
+_FIRST_HANDED = 3
+"""Number of the first socket that systemd hands over."""
 
 
 class WarmProcess:
@@ -59,12 +64,14 @@ def suits(environ: Mapping[str, str]) -> bool:
     return not any(name.startswith(("LD_", "PYTHON")) for name in environ)
 
 
-async def start(*arguments: str, environ: Mapping[str, str], output: BinaryIO) -> WarmProcess:
-    """Start `relay ARGUMENTS` with an empty stdin."""
+async def start(
+    *arguments: str, environ: Mapping[str, str], output: BinaryIO, handed: Sequence[int] = ()
+) -> WarmProcess:
+    """Start `relay ARGUMENTS` with an empty stdin, and with sockets as systemd hands them over."""
     told, tells = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     request = {"arguments": arguments, "environ": dict(environ), "folder": os.getcwd()}  # noqa: PTH109
     with tells:
-        fds = [output.fileno(), tells.fileno()]
+        fds = [output.fileno(), tells.fileno(), *handed]
         socket.send_fds(_server(), [orjson.dumps(request)], fds)
     told.settimeout(0)
     return WarmProcess(int(await asyncio.get_running_loop().sock_recv(told, 64)), told)
@@ -100,16 +107,17 @@ def _serve(requests: socket.socket) -> list[str]:
                 _tell(tells, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
                 os.close(tells)
                 continue
-            text, fds, _, _ = socket.recv_fds(requests, _LONGEST, 2)
+            text, fds, _, _ = socket.recv_fds(requests, _LONGEST, _MOST)
             if not text:
                 requests.close()
                 sys.exit()
-            output, tells = fds
+            output, tells, *handed = fds
             pid = os.fork()
             if pid == 0:
                 requests.close()
-                return _begin(text, output)
-            os.close(output)
+                return _begin(text, output, handed)
+            for each in (output, *handed):
+                os.close(each)
             _tell(tells, pid)
             ended = os.pidfd_open(pid)
             running[ended] = pid, tells
@@ -121,15 +129,23 @@ def _tell(fd: int, number: int) -> None:
         os.write(fd, str(number).encode())
 
 
-def _begin(text: bytes, output: int) -> list[str]:
+def _begin(text: bytes, output: int, handed: Sequence[int]) -> list[str]:
     """Take on what is to be the process's own."""
     request = orjson.loads(text)
     os.dup2(output, 1)
     os.dup2(output, 2)
-    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+    end = _FIRST_HANDED + len(handed)
+    # None of them may be overwritten by one before it.
+    away = [fcntl.fcntl(fd, fcntl.F_DUPFD, end) for fd in handed]
+    for number, fd in enumerate(away, _FIRST_HANDED):
+        os.dup2(fd, number)
+    os.closerange(end, os.sysconf("SC_OPEN_MAX"))
     os.chdir(request["folder"])
     os.environ.clear()
     os.environ.update(request["environ"])
+    if handed:
+        # Only the started process knows its PID.
+        os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS=str(len(handed)))
     return list(request["arguments"])
 
 
