@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 
 FOLDER = Path(__file__).parent
-ENDPOINTS = {"destination"}
+ENDPOINTS = {"destination", "floor_endpoint"}
 """Modules that benchmarks start, and that nobody runs by hand."""
 
 DEADLINE_S = 300.0
@@ -31,6 +31,7 @@ SHORT = {
     "afternoon": Short((*FLOOD, "--kills", "1"), {"_ALIVE_S": 0.5, "_QUIET_S": 1.0}),
     "brokers": Short(("50", "redis"), {"TURNS": 1}),
     "deliver": Short(("200",), {"SECONDS": 1, "PLAIN_REQUESTS": 50, "PLAIN_SHAPES": ((1, 4),)}),
+    "floor": Short(FLOOD, {"WARM_S": 0.2}),
     "ids": Short((*FLOOD, "--ids", "20000")),
     "isolation": Short(("1",), {"SECONDS": 1, "WARM_UP_S": 1}),
     "million": Short(("20000",), {"ROUNDS": 2}),
