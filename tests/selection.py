@@ -62,7 +62,9 @@ _FIRST = [
     *("image", "week", "browser", "amqp", "day", "guarantees", "deploy", "brokers", "sqs"),
     "tests/sinks/kafka/test_apache_kafka.py",
     *("tests/admin/test_api_document.py", "tests/sandbox/test_api.py"),
-    *("tests/core/cluster/test_simulation.py", "tests/delivery/test_poison.py"),
+    *("tests/reconciliation/test_outages.py", "tests/core/cluster/test_simulation.py"),
+    *("tests/store/postgres/test_ownership.py", "tests/sinks/kafka/test_batches.py"),
+    *("tests/cli/test_demo.py", "tests/delivery/test_poison.py", "store"),
 ]
 """Groups, folders and files that take longest start first, so that none is left at the end."""
 
@@ -83,8 +85,8 @@ def scope(nodeid: str) -> str:
 
 
 def workers() -> int:
-    """Count two per core, because many tests wait for a server or for a time to pass."""
-    return 2 * len(os.sched_getaffinity(0))
+    """Count five for two cores, because many tests wait for a server or for a time to pass."""
+    return 5 * len(os.sched_getaffinity(0)) // 2
 
 
 def is_left_out(path: Path, expression: str) -> bool:

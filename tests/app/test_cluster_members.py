@@ -14,7 +14,7 @@ from tests.operator import TOKEN
 from tests.store.places import PostgresPlace
 from tests.stub_server import StubServer
 
-pytestmark = pytest.mark.servers
+pytestmark = pytest.mark.long
 
 
 async def test_each_member_lists_all_in_the_api_the_command_and_the_page(

@@ -14,7 +14,7 @@ from tests.service import OTHER_SECRET
 from tests.store.places import PostgresPlace
 from tests.stub_server import Reply, StubServer
 
-pytestmark = pytest.mark.servers
+pytestmark = pytest.mark.long
 
 SOON_S = 5.0
 """Far below any retry or poll that would bring it about without the order."""
