@@ -96,12 +96,22 @@ async def destination() -> AsyncIterator[Destination]:
 
 
 @pytest.fixture
-async def host(tmp_path: Path, destination: Destination) -> AsyncIterator[Installed]:
-    """An installed relay with a sink of each type; nothing is started."""
-    async with units.installed(tmp_path, crm_url=destination.url, sinks=_KINDS) as host:
+async def host(
+    tmp_path: Path, destination: Destination, request: pytest.FixtureRequest
+) -> AsyncIterator[Installed]:
+    """An installed relay with the shipped sinks, and those of a parameter; nothing is started."""
+    sinks: str = getattr(request, "param", "")
+    async with units.installed(tmp_path, crm_url=destination.url, sinks=sinks) as host:
         yield host
 
 
+# To load the clients of all sink types takes nearly as long as the rest of a start.
+with_every_sink_type = pytest.mark.parametrize(
+    "host", [_KINDS], ids=["every_sink_type"], indirect=True
+)
+
+
+@with_every_sink_type
 async def test_it_runs_with_all_restrictions(host: Installed, destination: Destination) -> None:
     host.run("systemctl", "start", "relay.service")
     shown = host.shows("relay.service", "ActiveState", "MainPID", "StatusText")
@@ -131,6 +141,7 @@ def _reasons(host: Installed) -> dict[str, str]:
     return {line["sink"]: line["reason"] for line in lines if line.get("event") == "delivery.retry"}
 
 
+@with_every_sink_type
 async def test_the_unit_exposes_every_metric_of_the_rules(host: Installed) -> None:
     host.run("systemctl", "start", "relay.service")
     exposed = (
@@ -178,6 +189,7 @@ async def test_a_hung_relay_is_replaced_and_waiting_requests_are_served(host: In
     assert host.shows("relay.service", "NRestarts") == {"NRestarts": "1"}
 
 
+@with_every_sink_type
 async def test_a_reload_is_applied_and_a_refused_one_changes_nothing(host: Installed) -> None:
     host.run("systemctl", "start", "relay.service")
     host.run("systemctl", "reload", "relay.service")
