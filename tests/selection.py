@@ -29,7 +29,8 @@ _FIXTURES = {
 
 _SLOW = re.compile(
     r"^tests/(admin/page/test_(bulk|dead_letters|events?|frame)|admin/test_selecting|app/test_reload"
-    r"|delivery/test_replayer|receiver/test_(hostile_\w+|secret_rotation)|sinks/(pubsub|sqs)/\w+"
+    r"|delivery/test_replayer|project/test_internals|receiver/test_(hostile_\w+|secret_rotation)"
+    r"|sinks/(pubsub|sqs)/\w+|sinks/slack/test_message"
     r"|sinks/test_(confirms|conformance|hostile_answers)|store/test_(audience_days|funnel))\.py"
 )
 """Files whose tests together run as long as those with servers."""
