@@ -151,6 +151,7 @@ async def test_dead_letters_are_listed_and_replayed(
 async def test_delivered_events_are_replayed(relay: Relay, shell: Shell, crm: Destination) -> None:
     await shell.send("video.ready", 3)
     await arrived(crm, 3)
+    await settled(shell)
     await shell.run("replay", "--event", "video.*")
     await arrived(crm, 6)
     await settled(shell)
