@@ -223,6 +223,27 @@ async def test_a_secret_counts_although_the_rest_of_the_answer_is_missing(
     assert (registration.webhook, registration.secret) == (None, Secret("whsec_new"))
 
 
+async def test_an_endpoint_without_an_id_is_none_of_a_list_and_no_answer_of_its_own(
+    peer: StubServer, connect: Connect
+) -> None:
+    nameless = {"url": "https://hooks.example.com"}
+    peer.reply = said(listed(webhooks=[nameless, {"id": "wh_01"}]), {"webhook": nameless})
+    api = connect()
+    assert await api.webhooks() == (Webhook(id="wh_01"),)
+    error = await failure(api)
+    assert (error.reason, error.uncertain) == ("broken answer", True)
+
+
+@pytest.mark.parametrize("secret", [None, 7, " "])
+async def test_a_registration_without_a_secret_may_have_been_carried_out(
+    peer: StubServer, connect: Connect, secret: object
+) -> None:
+    peer.reply = said({"webhook": {"id": "wh_01"}, "secret": secret})
+    with pytest.raises(ApiError, match="broken answer") as caught:
+        await connect().register("https://hooks.example.com", [])
+    assert caught.value.uncertain
+
+
 async def test_attempts_are_listed(peer: StubServer, connect: Connect) -> None:
     peer.reply = said(
         {"deliveries": [{"id": "att_1", "event": "lead.captured", "status": 202, "attempt": 1}]}

@@ -19,6 +19,7 @@ from relay.core.request_budget import BURST, ProcessBudgets
 from relay.core.watch_history import WatchHistory
 from relay.telemetry.metrics import Metrics
 from relay.telemetry.metrics.labels import ENRICHED
+from relay.video_service import enrichment
 from relay.video_service.api.budget import Budget
 from relay.video_service.api.client import Api
 from relay.video_service.api.exchange import Exchange
@@ -56,6 +57,7 @@ class Bench:
         self.peer.reply = lambda _: said(TOUR)
         self.erased: set[str] = set()
         self.store_fails = False
+        self.has_bug = False
         self.budget = Budget(Secret(KEY), ProcessBudgets())
         self.metrics = Metrics(["main"], ["sales"])
         self.histories = WatchHistories(
@@ -68,6 +70,8 @@ class Bench:
         return ApiSettings(**values)
 
     def _connect(self, settings: ApiSettings) -> Api:
+        if self.has_bug:
+            raise KeyError(EMAIL)
         exchange = Exchange(settings, budget=self.budget, sleep=at_once)
         return Api(settings, exchange=exchange)
 
@@ -317,6 +321,32 @@ async def test_a_slow_api_is_not_asked_after_the_limit(bench: Bench, ada: Event)
         assert await bench.ask(ada) is None
     assert bench.counts == {"late": 1, "paused": 1}
     assert [line["reason"] for line in lines] == ["no answer in time"]
+
+
+async def test_a_look_up_ends_at_its_own_limit(
+    bench: Bench, ada: Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(enrichment, "LOOKUP_MAX_S", 0.05)
+    bench.peer.reply = lambda _: None
+    with structlog.testing.capture_logs() as lines:
+        assert await bench.ask(ada) is None
+    assert bench.counts == {"failed": 1}
+    assert [line["reason"] for line in lines] == ["no answer within 0.05 s"]
+
+
+async def test_a_bug_costs_the_history_and_is_logged_without_the_person(
+    bench: Bench, ada: Event
+) -> None:
+    bench.has_bug = True
+    with structlog.testing.capture_logs() as lines:
+        assert await bench.ask(ada) is None
+    assert bench.counts == {"failed": 1}
+    assert [line["event"] for line in lines] == ["enrichment.bug", "enrichment.failed"]
+    assert lines[1]["reason"] == "a bug in the relay: KeyError"
+    assert EMAIL not in str(lines)
+    bench.has_bug = False
+    bench.clock.ms += round(FIRST_S * 1000)
+    assert await bench.ask(ada) is not None
 
 
 async def test_an_answer_that_is_late_for_one_message_serves_the_next(

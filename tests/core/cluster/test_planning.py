@@ -292,6 +292,16 @@ def test_a_sink_acquired_while_leaving_is_released(member: Member) -> None:
     assert member.states() == {"a": "draining"}
 
 
+def test_a_survey_that_is_answered_during_the_departure_takes_no_sink(member: Member) -> None:
+    member.own("a")
+    survey = member.next(Survey)
+    member.planner.leave()
+    member.answer(survey, survey=surveyed(row("a", "me"), row("b")))
+    member.planner.drained("a", FENCE)
+    member.answer(member.next(Release))
+    assert member.next(Leave) == Leave("me")
+
+
 def test_polls_are_frequent_while_deliveries_come_and_a_survey_counts_as_one(
     member: Member,
 ) -> None:
@@ -311,6 +321,21 @@ def test_a_poll_without_an_answer_is_repeated(member: Member) -> None:
     member.planner.lost(member.next(Poll), member.now)
     lost_s = member.now
     assert member.looks(1)[0][0] <= lost_s + RETRY_S
+
+
+def test_an_answer_to_a_poll_that_was_given_up_wakes_nothing(member: Member) -> None:
+    member.own("a")
+    poll = member.next(Poll)
+    member.planner.lost(poll, member.now)
+    assert member.planner.answered(poll, Polled(frozenset({"a"})), member.now) == ()
+
+
+def test_a_statement_that_is_lost_twice_postpones_nothing_again(member: Member) -> None:
+    beat = member.next(Beat)
+    member.planner.lost(beat, member.now)
+    due_s = member.planner.due_s()
+    member.planner.lost(beat, member.now + RETRY_S)
+    assert member.planner.due_s() == due_s
 
 
 def test_a_survey_with_news_wakes_all_sinks_that_are_held(member: Member) -> None:
