@@ -208,6 +208,14 @@ def test_a_rule_nested_too_deeply_is_a_fault(write: Write) -> None:
             ),
             "sink[0] (a).enrich: does nothing: `events` has no lead.captured",
         ),
+        (
+            (
+                'reconcile = "auto"\n'
+                '[source.api]\nbase_url = "https://api.example.com"\nkey = "env:OTHER"\n'
+                '[[sink]]\nname = "a"\ntype = "stdout"\n'
+            ),
+            "source[0] (main).reconcile: reaches no sink: none has reconstructed = true",
+        ),
     ],
 )
 def test_a_valid_but_unusual_value_is_a_warning(write: Write, text: str, warning: str) -> None:
@@ -217,6 +225,11 @@ def test_a_valid_but_unusual_value_is_a_warning(write: Write, text: str, warning
 def test_ports_chosen_by_the_system_do_not_collide(write: Write) -> None:
     server = '[server]\nlisten = "127.0.0.1:0"\nadmin_listen = "127.0.0.1:0"\n'
     assert load(write(server + MINIMAL), ENVIRON).server.listen.port == 0
+
+
+def test_one_port_of_two_addresses_does_not_collide(write: Write) -> None:
+    server = '[server]\nlisten = "127.0.0.1:9464"\nadmin_listen = "[::1]:9464"\n'
+    assert load(write(server + MINIMAL), ENVIRON).server.admin_listen.port == 9464
 
 
 def test_a_token_silences_the_warning_of_an_open_listener(write: Write) -> None:
@@ -263,6 +276,28 @@ def test_an_unreadable_value_causes_no_other_fault(write: Write) -> None:
     assert ".events[1]: " in fault
     (fault,) = faults(write(f'{MINIMAL}{sink}events = ["lead.captured"]\nwhen = 5\n{text}'))
     assert ".when: " in fault
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        (
+            '[store]\npayload_retention = "90d"\ndedupe_retention = "soon"\n' + MINIMAL,
+            (
+                'store.dedupe_retention: expected a duration such as "250ms", "5s", "10m", "2h" or '
+                '"30d", found "soon"'
+            ),
+        ),
+        (
+            f'{MINIMAL}[[sink]]\nname = "a"\ntype = "stdout"\nsources = [5]\nwhen = "event"\n',
+            "sink[0] (a).sources[0]: expected text in quotes, found 5",
+        ),
+        ("sink = [5]\n" + MINIMAL, "sink[0]: expected a table, found 5"),
+        ("store = 5\n" + MINIMAL, "store: expected a table, found 5"),
+    ],
+)
+def test_a_value_of_the_wrong_type_is_its_only_fault(write: Write, text: str, fault: str) -> None:
+    assert faults(write(text)) == [fault]
 
 
 SECRETS = '[[source]]\nname = "b"\npath = "/b"\nsecrets = [{}]\n'

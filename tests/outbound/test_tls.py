@@ -1,6 +1,9 @@
-"""Which errors are among the causes of an error."""
+"""Which errors are among the causes of an error, and whose certificates are trusted."""
 
 import ssl
+from types import SimpleNamespace
+
+import pytest
 
 from relay.core.errors import Misconfigured, Temporary
 from relay.outbound import tls
@@ -35,3 +38,19 @@ def test_a_certificate_says_more_than_a_failed_handshake() -> None:
     error.__cause__ = None
     assert type(tls.failure(error, peer="broker")) is Temporary
     assert tls.failure(OSError(), peer="broker") is None
+
+
+def test_a_wait_for_bytes_is_no_failure_of_tls() -> None:
+    reset = ConnectionResetError("reset by peer")
+    reset.__context__ = ssl.SSLWantReadError()
+    assert list(tls.causes(reset)) == [reset]
+    assert tls.failure(reset, peer="broker") is None
+
+
+def test_a_system_without_cas_of_its_own_trusts_those_that_come_with_httpx(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    nowhere = SimpleNamespace(cafile=None, capath=None)
+    monkeypatch.setattr(ssl, "get_default_verify_paths", lambda: nowhere)
+    assert tls.trusting().cert_store_stats()["x509_ca"] > 100
+    assert tls.default_cas().endswith(".pem")
