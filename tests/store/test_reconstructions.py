@@ -146,6 +146,35 @@ async def test_an_original_that_comes_again_is_a_duplicate(store: Store) -> None
     assert await accept(store, watched()) == ["duplicate"]
 
 
+async def test_a_superseded_reconstruction_is_not_made_again(store: Store) -> None:
+    made = reconstructed(watched())
+    await give(store, made)
+    await accept(store, watched())
+    assert await give(store, made) == "known"
+    assert await accept(store, watched()) == ["duplicate"]
+    assert [each.event.id for each in (await lease(store)).deliveries] == ["original"]
+
+
+async def test_an_original_whose_reconstruction_was_erased_is_delivered_as_any_other(
+    store: Store,
+) -> None:
+    await give(store, reconstructed(watched()))
+    await store.personal_data.erase(ANN, now_ms=NOW_MS)
+    assert await accept(store, watched(), verdicts=(TAKES, OTHER)) == ["accepted"]
+    assert await deliveries(store, "original") == {
+        "crm": Status.PENDING,
+        "sales": Status.PENDING,
+    }
+
+
+async def test_a_reconstruction_stays_if_its_original_is_a_conflict(store: Store) -> None:
+    made = reconstructed(watched())
+    await accept(store, watched(milestone="50%"))
+    await give(store, made)
+    assert await accept(store, watched()) == ["conflict"]
+    assert {each.event.id for each in (await lease(store)).deliveries} == {"original", made.id}
+
+
 async def test_an_original_supersedes_after_a_restart(place: Place, clock: ManualClock) -> None:
     made = reconstructed(watched())
     async with place.open(clock) as store:

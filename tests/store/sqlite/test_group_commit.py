@@ -230,6 +230,44 @@ async def test_nothing_is_written_after_an_io_error(tmp_path: Path, name: str) -
         assert stored(tmp_path) == []
 
 
+async def test_an_error_on_a_disk_without_room_is_temporary(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(_: sqlite3.Connection, __: Sequence[object]) -> list[None]:
+        raise fail("SQLITE_IOERR_WRITE")
+
+    async with writing(tmp_path) as (writer, _, _):
+        with monkeypatch.context() as patch:
+            patch.setattr(Files, "shortage", lambda _: "no room is left")
+            with pytest.raises(StoreFull, match=r"no room is left \(SQLITE_IOERR_WRITE\)"):
+                await writer.submit(fails, None)
+        assert await writer.submit(insert, "x") == 1
+
+
+async def test_exclusive_work_on_a_broken_store_does_not_run(tmp_path: Path) -> None:
+    ran: list[object] = []
+    async with writing(tmp_path) as (writer, _, _):
+        writer.mark_broken(StoreBroken("the store is damaged"))
+        with pytest.raises(StoreBroken, match="is damaged"):
+            await writer.run_exclusive(ran.append)
+    assert ran == []
+
+
+async def test_nothing_is_written_after_exclusive_work_that_found_damage(tmp_path: Path) -> None:
+    def fails(name: str) -> Any:
+        raise fail(name)
+
+    async with writing(tmp_path) as (writer, _, _):
+        with pytest.raises(StoreUnavailable, match="SQLITE_BUSY"):
+            await writer.run_exclusive(lambda _: fails("SQLITE_BUSY"))
+        assert await writer.submit(insert, "a") == 1
+        with pytest.raises(StoreBroken, match="SQLITE_CORRUPT"):
+            await writer.run_exclusive(lambda _: fails("SQLITE_CORRUPT"))
+        with pytest.raises(StoreBroken):
+            await writer.submit(insert, "b")
+        assert stored(tmp_path) == ["a"]
+
+
 async def test_a_disk_failure_during_single_writes_stops_the_rest(
     tmp_path: Path,
 ) -> None:
@@ -322,6 +360,22 @@ async def test_a_checkpoint_that_fails_makes_nothing_run_again(
         told: list[int] = []
         await asyncio.gather(*(writer.submit(insert, "x", told.append) for _ in range(3)))
         assert (told, stored(tmp_path)) == ([1, 1, 1], ["x", "x", "x"])
+
+
+async def test_a_write_whose_checkpoint_finds_damage_is_not_acknowledged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(_: object) -> None:
+        raise fail("SQLITE_CORRUPT")
+
+    monkeypatch.setattr("relay.store.sqlite.files.CHECKPOINT_FRAMES", 1)
+    monkeypatch.setattr("relay.store.sqlite.group_commit._checkpoint", fails)
+    async with writing(tmp_path) as (writer, _, _):
+        told: list[int] = []
+        for _ in range(2):
+            with pytest.raises(StoreBroken):
+                await writer.submit(insert, "x", told.append)
+        assert (told, stored(tmp_path)) == ([], ["x"])
 
 
 async def test_the_time_of_a_commit_is_without_the_checkpoint_after_it(

@@ -136,9 +136,7 @@ async def test_a_damaged_tree_is_reported_as_a_broken_store(tmp_path: Path) -> N
     path = tmp_path / "relay.db"
     await worn(path, 2)
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
-        (root,) = db.execute(
-            "SELECT rootpage FROM sqlite_schema WHERE type = 'table' AND name = 'attempts'"
-        ).fetchone()
+        root = _root(db)
         for damage in (bytes(4), (1 << 20).to_bytes(4, "big"), root.to_bytes(4, "big")):
             with path.open("r+b") as file:
                 file.seek((root - 1) * PAGE + 8)  # the last child of an interior page
@@ -147,6 +145,42 @@ async def test_a_damaged_tree_is_reported_as_a_broken_store(tmp_path: Path) -> N
                 file.write(damage)
             with reading(path) as opened, pytest.raises(StoreBroken, match="is damaged"):
                 page_slack.leaves(db, opened, PAGE)
+
+
+async def test_a_leaf_beyond_the_file_is_reported_as_a_broken_store(tmp_path: Path) -> None:
+    path = tmp_path / "relay.db"
+    await worn(path, 2)
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        root = _root(db)
+        with path.open("r+b") as file:
+            file.seek((root - 1) * PAGE + 8)  # the last child of an interior page
+            file.write((1 << 20).to_bytes(4, "big"))
+        with reading(path) as opened, pytest.raises(StoreBroken, match="page 1048576 is missing"):
+            page_slack.leaves(db, opened, PAGE)
+
+
+async def test_a_tree_that_leads_back_to_its_root_is_reported_as_a_broken_store(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "relay.db"
+    await worn(path, 2)
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        root = _root(db)
+        with path.open("r+b") as file:
+            file.seek((root - 1) * PAGE + 3)  # no cell
+            file.write(bytes(2))
+            file.seek((root - 1) * PAGE + 8)
+            file.write(root.to_bytes(4, "big"))
+        with reading(path) as opened, pytest.raises(StoreBroken, match=f"page {root} has no end"):
+            page_slack.leaves(db, opened, PAGE)
+
+
+def _root(db: sqlite3.Connection) -> int:
+    """Return the root page of a table of several pages."""
+    ((root,),) = db.execute(
+        "SELECT rootpage FROM sqlite_schema WHERE type = 'table' AND name = 'attempts'"
+    )
+    return int(root)
 
 
 def _cell(path: Path, page: int) -> bytes:

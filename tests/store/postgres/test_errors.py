@@ -1,0 +1,92 @@
+"""What errors mean for the whole store, and how many writes wait for a database that hangs."""
+
+import asyncio
+from typing import Any
+
+import psycopg
+import pytest
+
+from relay.core.clock import SystemClock
+from relay.core.errors import StoreBroken, StoreUnavailable
+from relay.store.postgres import errors, write_queue
+from relay.store.postgres.errors import OutcomeUnknown
+from relay.store.postgres.write_queue import Waiting, WriteQueue
+
+
+@pytest.mark.parametrize(
+    ("error", "meaning"),
+    [
+        (
+            psycopg.errors.ReadOnlySqlTransaction(),
+            (
+                "the database does not write: it is read-only: another server is the primary now "
+                "(25006)"
+            ),
+        ),
+        (
+            psycopg.errors.CannotConnectNow(),
+            "the database does not write: it is starting, stopping or in recovery (57P03)",
+        ),
+        (psycopg.errors.DeadlockDetected(), "another transaction was in the way (40P01)"),
+        (psycopg.errors.LockNotAvailable(), "another transaction was in the way (55P03)"),
+        (psycopg.errors.AdminShutdown(), "the connection to the database was lost (57P01)"),
+        (psycopg.OperationalError(), "the connection to the database was lost (OperationalError)"),
+        (OutcomeUnknown(), "whether a write was committed is unknown"),
+    ],
+)
+def test_an_error_of_the_server_refuses_the_whole_batch_for_now(
+    error: Exception, meaning: str
+) -> None:
+    refusal = errors.classify(error)
+    assert type(refusal) is StoreUnavailable
+    assert str(refusal) == meaning
+
+
+def test_an_error_of_one_item_says_nothing_of_the_store() -> None:
+    for error in (psycopg.errors.UntranslatableCharacter(), psycopg.DataError(), KeyError("x")):
+        assert errors.classify(error) is None
+    damage = StoreBroken("the store is damaged")
+    assert errors.classify(damage) is damage
+
+
+class Hanging(WriteQueue):
+    """A queue whose database answers when a test says so."""
+
+    def __init__(self) -> None:
+        super().__init__(clock=SystemClock(), committed=lambda _: None, batch_max=2)
+        self.answers = asyncio.Event()
+
+    async def _run(self, batch: list[Waiting]) -> list[Any]:
+        await self.answers.wait()
+        return [waiting.item for waiting in batch]
+
+    async def _run_again(self, batch: list[Waiting]) -> list[Any]:
+        return await self._run(batch)
+
+    def _hang_up(self) -> None:
+        raise NotImplementedError
+
+    async def _close(self) -> None:
+        pass
+
+    async def write(self, item: int) -> int:
+        written: int = await self._submit(None, item, lambda _: None)
+        return written
+
+
+async def test_a_database_that_hangs_does_not_fill_the_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(write_queue, "WAITING_MAX", 5)
+    queue = Hanging()
+    writes = [asyncio.create_task(queue.write(item)) for item in range(8)]
+    refused, _ = await asyncio.wait(writes, return_when=asyncio.FIRST_COMPLETED)
+    assert {str(write.exception()) for write in refused} == {
+        "5 writes are already waiting for the database"
+    }
+    queue.answers.set()
+    results = await asyncio.gather(*writes, return_exceptions=True)
+    written = [result for result in results if isinstance(result, int)]
+    assert written == list(range(5))
+    assert await queue.write(9) == 9
+    await queue.close()
