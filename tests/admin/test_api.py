@@ -191,6 +191,14 @@ async def test_a_bad_parameter_is_named(
         assert (problem["title"], problem["status"]) == ("Bad Request", 400)
 
 
+async def test_a_parameter_that_is_given_twice_is_refused(tmp_path: Path) -> None:
+    async with StubServer() as destination, working(tmp_path, destination) as (_, operator):
+        for path in ("/events?limit=1&limit=2", "/events/1?seq=2"):
+            answer = await operator.client.get(f"/api/v1{path}")
+            assert answer.status_code == 400
+            assert "given twice; give it once." in answer.json()["detail"]
+
+
 @pytest.mark.parametrize(
     ("content", "detail"),
     [

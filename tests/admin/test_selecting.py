@@ -212,6 +212,17 @@ async def test_an_empty_replay_reports_deliveries_that_are_already_pending(tmp_p
         )
 
 
+async def test_an_empty_replay_reports_bodies_that_are_gone(tmp_path: Path) -> None:
+    async with StubServer() as destination, working(tmp_path, destination) as (relay, operator):
+        await send(relay, body("a", email="ada@example.com"))
+        await relay.until_counted("relay_deliveries_total", "delivered", "leads")
+        await operator.post("/people/erase", {"email": "ada@example.com"})
+        why = await operator.post("/replays", {"sink": "leads"}, status=409)
+        assert why["detail"] == (
+            "Nothing to replay: the bodies of the selected events have expired or were erased."
+        )
+
+
 async def test_a_dry_run_discards_nothing_and_counts_by_sink_and_reason(tmp_path: Path) -> None:
     async with StubServer() as destination, working(tmp_path, destination) as (relay, operator):
         destination.reply = lambda _: Reply(422)

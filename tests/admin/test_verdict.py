@@ -184,6 +184,16 @@ FOUND: Mapping[str, tuple[Facts, str, str, str]] = {
         "no events are accepted: senders get 503",
         "dmesg --ctime | tail -50",
     ),
+    "a database that does not answer": (
+        of_store(
+            folder=None,
+            disk=Disk(store_bytes=MIB, free_bytes=None, min_free_bytes=None),
+            unready=("the store has not committed within 2 s",),
+        ),
+        "page",
+        "no events are accepted: senders get 503",
+        "relay check-config --connect",
+    ),
     "little free space": (
         of_store(disk=replace(FULL, free_bytes=511 * MIB)),
         "ticket",
