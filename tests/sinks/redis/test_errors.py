@@ -9,10 +9,13 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
+from redis import exceptions
+from redis.exceptions import AuthenticationError
 
 from relay.core.delivery import SinkResponse
-from relay.core.errors import Misconfigured, Temporary
+from relay.core.errors import Misconfigured, SinkError, Temporary
 from relay.core.event import Event
+from relay.sinks.redis.errors import classify
 from relay.sinks.redis.sink import RedisSink
 from tests.brokers.redis import RedisServer
 from tests.ports import free_port
@@ -45,6 +48,34 @@ async def make(server: RedisServer) -> AsyncIterator[Make]:
     yield make
     for sink in made:
         await sink.close()
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "text"),
+    [
+        (AuthenticationError("no"), Misconfigured, "wrong user or password"),
+        (exceptions.TimeoutError("x"), Temporary, "no answer in time"),
+        (TimeoutError(), Temporary, "no answer in time"),
+        (exceptions.InvalidResponse("x"), Temporary, "what answers there is not a Redis server"),
+        (ConnectionRefusedError(), Temporary, "connection refused"),
+        (ConnectionResetError(), Temporary, "could not connect, or the connection was lost"),
+    ],
+    ids=repr,
+)
+def test_an_error_below_the_clients_own_has_a_meaning(
+    error: Exception, kind: type[SinkError], text: str
+) -> None:
+    above = exceptions.ConnectionError("x")
+    above.__cause__ = error
+    for each in (error, above):
+        meaning = classify(each)
+        assert type(meaning) is kind
+        assert str(meaning) == text
+
+
+def test_a_bug_stays_visible() -> None:
+    bug = KeyError("stream")
+    assert classify(bug) is bug
 
 
 async def test_full_memory_takes_it_when_there_is_room(

@@ -11,6 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from botocore.exceptions import (
+    ConnectTimeoutError,
+    IncompleteReadError,
+    NoCredentialsError,
+    NoRegionError,
+    ReadTimeoutError,
+)
 from msgspec.structs import replace
 
 from relay.core import sample_events
@@ -18,6 +25,7 @@ from relay.core.delivery import SinkResponse
 from relay.core.errors import Misconfigured, Refused, SinkError, Temporary
 from relay.core.event import LEAD_CAPTURED, Event
 from relay.sinks.sqs import sink as sqs
+from relay.sinks.sqs.errors import classify
 from relay.sinks.sqs.sink import SqsSink
 from tests.brokers.authority import Authority
 from tests.sinks.sqs.harness import reply
@@ -182,6 +190,35 @@ async def test_an_error_says_what_to_do(
     error = await failure(sink, lead)
     assert (type(error), error.status) == (kind, status)
     assert error.reason.startswith(reason)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "text"),
+    [
+        (NoCredentialsError(), Misconfigured, "look at the AWS credentials and the region"),
+        (NoRegionError(), Misconfigured, "look at the AWS credentials and the region"),
+        (ConnectTimeoutError(endpoint_url="x"), Temporary, "no answer in time"),
+        (ReadTimeoutError(endpoint_url="x"), Temporary, "no answer in time"),
+        (ConnectionResetError(), Temporary, "could not connect, or the connection was lost"),
+        (
+            IncompleteReadError(actual_bytes=1, expected_bytes=2),
+            Temporary,
+            "no answer that can be understood",
+        ),
+    ],
+    ids=repr,
+)
+def test_an_error_of_the_library_has_a_meaning(
+    error: Exception, kind: type[SinkError], text: str
+) -> None:
+    meaning = classify(error)
+    assert type(meaning) is kind
+    assert text in str(meaning)
+
+
+def test_a_bug_stays_visible() -> None:
+    bug = KeyError("Entries")
+    assert classify(bug) is bug
 
 
 @pytest.mark.parametrize("body", [b"", b"no JSON", b'{"Successful":[{}]}'])
