@@ -79,7 +79,7 @@ class PublicSide:
         self.listener.grace = config.server.drain_timeout
 
     async def drain(self) -> None:
-        """Answer what has come, and close; nothing is accepted any longer."""
+        """Stop accepting connections, answer the requests that have arrived, and close."""
         await self.listener.retire()
         self.receiver.draining = True
         await self.listener.stop()

@@ -36,10 +36,10 @@ class CreditAccount:
 
 
 class DeliveryCredit:
-    """Saves the deliveries that acknowledgements earn, and divides them among the sinks.
+    """Accumulates the credit that acknowledgements earn, and shares it among the sinks.
 
-    All sinks have one credit, so ten delay requests no more than one.
-    Each division takes back what the last one left unused, so a stopped sink blocks no other.
+    The credit is common to all sinks, so ten sinks delay requests no more than one.
+    Credit that a sink has not used is shared again, so a stopped sink blocks no other.
     """
 
     def __init__(self) -> None:

@@ -73,7 +73,7 @@ class ConfiguredSink:
         self.is_closing = True
         try:
             async with asyncio.timeout(CLOSE_TIMEOUT_S):
-                # A check in progress could still open a connection that nobody closes.
+                # A running check could open a connection after the close.
                 for check in self.checks:
                     check.cancel()
                 await asyncio.gather(*self.checks, return_exceptions=True)

@@ -68,7 +68,7 @@ class Run:
         """Where the next run may begin to read, once the views were read."""
 
     async def reconcile(self) -> None:
-        """Raises ApiError and StoreError; what was made until then stays made."""
+        """Raises ApiError and StoreError; what was reconstructed before stays in the store."""
         report, name = self._report, self._source.name
         place = await self._store.place(name)
         listed = await reading.videos(self._api, report_progress=self._report_progress)
@@ -197,10 +197,10 @@ async def reconcile(
     stored: Callable[[Event, Sequence[Verdict], ReconstructionOutcome], None],
     report_progress: ReportProgress,
 ) -> Place | None:
-    """Carry out a run, and fill in its report on the way; return the place for the next one.
+    """Reconcile a period and fill in the report; return where the next run starts to read.
 
     `verdicts` finds the sinks of an event, and `stored` is called with each outcome on disk.
-    Raises ApiError and StoreError; what was made until then stays made.
+    Raises ApiError and StoreError; what was reconstructed before stays in the store.
     """
     reconstructions = store.reconstructions
 

@@ -32,7 +32,7 @@ class Batch:
         """Called in the loop's thread and in the client's, each for other records."""
         self.outcomes[number] = outcome
         if len(self.outcomes) == self._count:
-            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            with suppress(RuntimeError):  # the loop is closed, so nothing waits
                 self._loop.call_soon_threadsafe(self._set_complete)
 
     def _set_complete(self) -> None:

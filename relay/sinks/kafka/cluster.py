@@ -1,4 +1,4 @@
-"""Delivery to a Kafka cluster, with a new producer once one takes no more records."""
+"""Delivery to a Kafka cluster; a producer that takes no more records is replaced."""
 
 import asyncio
 from collections.abc import Collection, Mapping

@@ -1,4 +1,4 @@
-"""One librdkafka producer, which takes no more records once it had to give one up.
+"""A librdkafka producer, which takes no more records after giving one up.
 
 brokers.md, section 7. Giving up purges all its records, so that none can arrive later.
 """

@@ -34,10 +34,10 @@ def own_target(request: Request, place: Place) -> str:
 
 
 def refresh_target(request: Request, place: Place) -> str | None:
-    """Return the URL that a request without a cookie must repeat; None if it must not.
+    """Return the URL to refresh to when a request has no cookie, or None.
 
-    A link on another site leads here without the cookie, which is SameSite=Strict. A page of ours
-    that refreshes to itself asks again, and the browser adds it. The mark prevents a loop.
+    The browser sends no SameSite=Strict cookie with a link from another site, but does so once our
+    own page refreshes. The mark in the URL prevents a loop.
     """
     sites = set(request.headers.getlist("sec-fetch-site"))
     if request.method != "GET" or "again" in request.query_params or sites & _SENT_ANYWAY:

@@ -42,7 +42,7 @@ async def export_funnel(visit: Visit, form: AudienceForm) -> AsyncIterator[Rows]
 def _table(
     heads: Sequence[str], names: Sequence[Sequence[object]], funnel: Funnel
 ) -> list[Sequence[object]]:
-    """Build the table of `relay audience --csv`; a last row names what is left out."""
+    """Build the table of `relay audience --csv`; its last row counts any rows left out."""
     units = ("people", "events")
     table: list[Sequence[object]] = [
         [*heads, *(f"{step} {unit}" for unit in units for step in COLUMNS)]
