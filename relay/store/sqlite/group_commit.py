@@ -10,6 +10,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from relay.core.clock import Clock
 from relay.core.errors import StoreBroken, StoreError, StoreFull, StoreUnavailable
 from relay.store.sqlite.bulk import ROWS_MAX
+from relay.store.sqlite.commit_timer import CommitTimer
 from relay.store.sqlite.driver import Connection, sqlite3
 from relay.store.sqlite.errors import classify, error_name, may_lack_room
 from relay.store.sqlite.files import Files
@@ -100,7 +101,8 @@ class GroupCommit:
         self._rolled_back = rolled_back
         self._checked_s = -math.inf
         self._waiting: list[_Waiting] = []
-        self._flushing: asyncio.Task[None] | None = None
+        self._timer = CommitTimer(self._loop, self._start)
+        self._writing: asyncio.Task[None] | None = None
         self.broken: StoreBroken | None = None
 
     async def submit(
@@ -146,8 +148,8 @@ class GroupCommit:
     ) -> Result:
         outcome: asyncio.Future[Result] = self._loop.create_future()
         self._waiting.append(_Waiting(write, item, outcome, done))
-        if self._flushing is None:
-            self._flushing = self._loop.create_task(self._flush())
+        if self._writing is None:
+            self._timer.schedule(len(self._waiting))
         return await outcome
 
     async def run_exclusive(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
@@ -168,16 +170,24 @@ class GroupCommit:
 
     async def close(self) -> None:
         """Finish the queue, then close the connection, which checkpoints the log."""
-        if self._flushing is not None:
-            await self._flushing
+        while self._waiting or self._writing is not None:
+            if self._writing is None:
+                self._timer.start()
+            else:
+                await self._writing
         await self._connection.close()
 
-    async def _flush(self) -> None:
-        while self._waiting:
-            batch = self._waiting[:BATCH_MAX]
-            del self._waiting[:BATCH_MAX]
-            await self._write(batch)
-        self._flushing = None
+    def _start(self) -> None:
+        if self._waiting:
+            self._writing = self._loop.create_task(self._write_next())
+
+    async def _write_next(self) -> None:
+        batch = self._waiting[:BATCH_MAX]
+        del self._waiting[:BATCH_MAX]
+        await self._write(batch)
+        self._writing = None
+        if self._waiting:
+            self._timer.schedule(len(self._waiting))
 
     async def _write(self, batch: list[_Waiting]) -> None:
         started = self._clock.monotonic()
