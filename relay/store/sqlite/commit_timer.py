@@ -1,4 +1,4 @@
-"""When the next transaction starts: a few waiting writes gather first, as with `commit_delay`."""
+"""When the next transaction starts: a few waiting events gather first, as with `commit_delay`."""
 
 import asyncio
 import math

@@ -41,11 +41,19 @@ class Statement(Generic[Item, Result]):
     """
 
     def __init__(
-        self, write: Write[Item, Result], *, rows: Callable[[Sequence[Item]], int] = len
+        self,
+        write: Write[Item, Result],
+        *,
+        rows: Callable[[Sequence[Item]], int] = len,
+        gathers: bool = False,
     ) -> None:
-        """`rows` returns the number of rows of some items."""
+        """`rows` returns the number of rows of some items.
+
+        Items of one that `gathers` may wait for others, as the `CommitTimer` says.
+        """
         self._write = write
         self._rows = rows
+        self.gathers = gathers
 
     def fits(self, items: Sequence[Item]) -> bool:
         """Whether the items fit into one statement."""
@@ -60,6 +68,10 @@ class _Waiting(NamedTuple):
     item: Any
     outcome: asyncio.Future[Any]
     done: Callable[[Any], None]
+
+
+def _gathers(waiting: _Waiting) -> bool:
+    return isinstance(waiting.write, Statement) and waiting.write.gathers
 
 
 def _nothing(_: object) -> None:
@@ -149,7 +161,7 @@ class GroupCommit:
         outcome: asyncio.Future[Result] = self._loop.create_future()
         self._waiting.append(_Waiting(write, item, outcome, done))
         if self._writing is None:
-            self._timer.schedule(len(self._waiting))
+            self._schedule()
         return await outcome
 
     async def run_exclusive(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
@@ -177,6 +189,12 @@ class GroupCommit:
                 await self._writing
         await self._connection.close()
 
+    def _schedule(self) -> None:
+        if all(map(_gathers, self._waiting)):
+            self._timer.schedule(len(self._waiting))
+        else:
+            self._timer.start()
+
     def _start(self) -> None:
         if self._waiting:
             self._writing = self._loop.create_task(self._write_next())
@@ -187,7 +205,7 @@ class GroupCommit:
         await self._write(batch)
         self._writing = None
         if self._waiting:
-            self._timer.schedule(len(self._waiting))
+            self._schedule()
 
     async def _write(self, batch: list[_Waiting]) -> None:
         started = self._clock.monotonic()

@@ -98,7 +98,7 @@ class SqliteStore:
         self._clock = clock
         self._held = held
         self._files = files
-        self._accept = Statement(accept.numbered)
+        self._accept = Statement(accept.numbered, gathers=True)
         self.filters = filters
         self._totals = totals
         self._counted = counted
