@@ -7,7 +7,7 @@ import logging
 import re
 import socket
 import ssl
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Self
@@ -40,7 +40,7 @@ IDLE_S = 5.0
 _SECRET_CHARS = 8
 _CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 
-_AUTOMATIC = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
+_AUTOMATIC = frozenset({"accept", "accept-encoding", "content-type", "user-agent"})
 """Headers that aiohttp would add."""
 
 _FAILURES: tuple[tuple[type[Exception], type[SinkError], str], ...] = (
@@ -48,7 +48,6 @@ _FAILURES: tuple[tuple[type[Exception], type[SinkError], str], ...] = (
     (UnicodeError, Temporary, "name not found"),
     (ConnectionRefusedError, Temporary, "connection refused"),
     (aiohttp.ConnectionTimeoutError, Temporary, "could not connect in time"),
-    (aiohttp.ServerTimeoutError, Temporary, "no answer in time"),
     (aiohttp.ClientConnectorError, Temporary, "could not connect"),
     (aiohttp.InvalidURL, Misconfigured, "the URL's host is not a canonical IPv4 address"),
     (
@@ -101,7 +100,10 @@ class Client:
     def __init__(
         self, *, timeout_s: float, connections: int, verify: ssl.SSLContext | None = None
     ) -> None:
-        """`timeout_s` limits connecting, and each wait for bytes of a response."""
+        """`timeout_s` limits connecting; the caller limits the whole exchange.
+
+        A limit on each read would have aiohttp set and cancel a timer, a tenth of an exchange.
+        """
         self._timeout_s = timeout_s
         self._connections = connections
         self._verify = verify
@@ -112,7 +114,7 @@ class Client:
         endpoint: Endpoint,
         *,
         method: str = "POST",
-        headers: Iterable[tuple[str, str]] = (),
+        headers: Collection[tuple[str, str]] = (),
         body: bytes = b"",
     ) -> Response:
         """Send one request and read its response within bounds, whatever its status.
@@ -126,7 +128,13 @@ class Client:
         is_whole = False
         try:
             response = await self._session.request(
-                method, endpoint.url, headers=headers, data=body or None, allow_redirects=False
+                method,
+                endpoint.url,
+                headers=headers,
+                skip_auto_headers=_AUTOMATIC.difference(name.lower() for name, _ in headers)
+                or None,
+                data=body or None,
+                allow_redirects=False,
             )
             content, is_whole = await _read(response)
         except (aiohttp.ClientError, OSError, UnicodeError) as error:
@@ -159,12 +167,11 @@ class Client:
         return aiohttp.ClientSession(
             connector=connector,
             cookie_jar=aiohttp.DummyCookieJar(),
-            skip_auto_headers=_AUTOMATIC,
             auto_decompress=False,
             max_line_size=FIELD_BYTES,
             max_field_size=FIELD_BYTES,
             max_headers=FIELDS,
-            timeout=aiohttp.ClientTimeout(connect=self._timeout_s, sock_read=self._timeout_s),
+            timeout=aiohttp.ClientTimeout(connect=self._timeout_s),
         )
 
 

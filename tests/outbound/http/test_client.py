@@ -128,14 +128,13 @@ def test_a_date_means_the_same_in_every_zone(wait_s: int, hours: int) -> None:
 async def test_a_connection_is_free_again_whenever_an_exchange_is_cancelled(
     destination: StubServer,
 ) -> None:
-    limit_s = 0.05
-    client = Client(timeout_s=limit_s, connections=1)
+    client = Client(timeout_s=5, connections=1)
     for _ in range(20):
         destination.reply = lambda _: None
-        # Timers that are due while the loop is busy run at once: our limit and the client's.
-        asyncio.get_running_loop().call_later(limit_s, time.sleep, 0.02)
-        with suppress(TimeoutError, Temporary):
-            async with asyncio.timeout(limit_s + 0.002):
+        # The limit is due while the loop is busy, so that bytes and the cancellation come at once.
+        asyncio.get_running_loop().call_later(0.05, time.sleep, 0.02)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(0.052):
                 await post(client, destination.url())
         destination.reply = lambda _: Reply()
         response = await post(client, destination.url())
@@ -253,12 +252,11 @@ async def test_cookies_are_not_kept(destination: StubServer, client: Client) -> 
             b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nabc",
             "broken answer, or none before the connection ended",
         ),
-        (None, "no answer in time"),
     ],
-    ids=["closed", "other protocol", "cut", "silence"],
+    ids=["closed", "other protocol", "cut"],
 )
 async def test_a_broken_exchange_has_a_fixed_text(
-    destination: StubServer, client: Client, reply: bytes | None, reason: str
+    destination: StubServer, client: Client, reply: bytes, reason: str
 ) -> None:
     destination.reply = lambda _: reply
     with pytest.raises(Temporary) as caught:
@@ -314,8 +312,9 @@ async def test_an_exchange_that_ended_badly_leaves_all_connections_for_the_next(
         return asyncio.create_task(post(client, destination.url(target)))
 
     destination.reply = lambda request: reply if request.target == "/bad" else None
-    with suppress(Temporary):
-        await post(client, destination.url("/bad"))
+    with suppress(Temporary, TimeoutError):
+        async with asyncio.timeout(0.4):
+            await post(client, destination.url("/bad"))
     destination.requests.clear()
     tasks = [send("/held") for _ in range(CONNECTIONS)]
     await until(lambda: len(destination.requests) == CONNECTIONS, what="all requests at once")

@@ -397,15 +397,6 @@ async def test_a_destination_that_speaks_no_tls_is_temporary(make: Make, lead: E
             await make(f"https://{host}:{port}/").send(lead)
 
 
-async def test_silence_over_tls_is_detected(
-    tls_destination: StubServer, make: Make, lead: Event, certificates: Certificates
-) -> None:
-    tls_destination.reply = lambda _: None
-    sink = make(tls_destination.url(), ca_file=certificates.ca_pem, timeout="200ms")
-    with pytest.raises(Temporary, match="no answer in time"):
-        await sink.send(lead)
-
-
 def test_files_for_tls_ask_for_https(certificates: Certificates, clock: ManualClock) -> None:
     table = {"url": "http://crm.example/", "ca_file": certificates.ca_pem}
     with pytest.raises(ValueError, match="url: expected https://"):
