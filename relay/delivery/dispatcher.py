@@ -104,6 +104,8 @@ class Dispatcher:
         self._draining = False
         self._is_resting = False
         """Whether `run` waits only until a fetch is due."""
+        self._awaits_credit = False
+        """Whether `run` lacks nothing but credit, which wakes it."""
         self._deadlines = Deadlines(clock)
 
     def wake(self) -> None:
@@ -115,20 +117,24 @@ class Dispatcher:
 
         It is one that `wake` would announce.
         """
-        is_open = self._group is not None and self._breaker.state == "active"
-        is_taken = is_open and min(self._breaker_wait()) <= 0 and self._fetcher.take(delivery)
-        if is_taken and not self._is_starting:
+        # Room first: under load there is mostly none, and the breaker costs more to ask.
+        if self._group is None or not self._fetcher.has_room():
+            return False
+        if self._breaker.state != "active" or min(self._breaker_wait()) > 0:
+            return False
+        self._fetcher.take(delivery)
+        if not self._is_starting:
             self._is_starting = True
             # Later, so that the events of one commit can share a batch.
             self._deadlines.loop.call_soon(self._start_taken)
-        return is_taken
+        return True
 
     def _start_taken(self) -> None:
         """Start deliveries without a turn of `run`, whose timeout costs as much as a send's."""
         self._is_starting = False
         if self._is_resting and self._group is not None:
             self._start_all(self._group)
-        self._wake_unless_resting()
+        self._wake_for_room()
 
     async def run(self) -> None:
         """Send due deliveries until drained; raises StoreBroken."""
@@ -200,12 +206,13 @@ class Dispatcher:
             self._slots.add(task)
             task.add_done_callback(self._slots.discard)
         room = self._room_at_leisure()
-        self._is_resting = False
+        self._is_resting = self._awaits_credit = False
         if self._fetcher.buffer and room:
             wait_s = self._wait_for_next_s()
             if wait_s > 0 or not self._backpressure.is_high():
                 return wait_s
             self._backpressure.credit.request(self._credit)
+            self._awaits_credit = not self._sends_alone()
             # The end of backpressure sets no wakeup, so it is polled for.
             return BACKPRESSURE_POLL_S
         if self._fetcher.buffer or self._fetcher.fetching or not room:
@@ -294,10 +301,11 @@ class Dispatcher:
                 self._prefetch(group)
                 start = self._next()
         finally:
-            self._wake_unless_resting()
+            self._wake_for_room()
 
-    def _wake_unless_resting(self) -> None:
-        if not self._is_resting:
+    def _wake_for_room(self) -> None:
+        """Wake `run` if it may be waiting for a slot."""
+        if not (self._is_resting or self._awaits_credit):
             self._wakeup.set()
 
     async def _attempt(self, start: _Start, group: asyncio.TaskGroup) -> None:
@@ -378,7 +386,7 @@ class Dispatcher:
 
     def _on_settled(self, delivery: Delivery, due_ms: float | None) -> None:
         if due_ms is None and delivery.turn is None:
-            self._wake_unless_resting()
+            self._wake_for_room()
             return
         # The next delivery of the same ordering key may be due now.
         self._fetcher.fetch_by(0 if due_ms is None else due_ms)

@@ -59,16 +59,18 @@ class Fetcher:
         if self._fetch_at_ms > 0:
             self.fetch_now()
 
-    def take(self, delivery: Delivery) -> bool:
-        """Keep a new delivery that is leased; False where older ones may have to come first."""
-        is_behind = self._fetch_at_ms <= self._clock.now_ms()
-        if is_behind or not self.buffer.has_room(len(self._taken) + 1):
-            return False
+    def has_room(self) -> bool:
+        """Whether a new delivery may be taken; not where older ones may have to come first."""
+        fetch_at_ms = self._fetch_at_ms
+        is_behind = fetch_at_ms <= 0 or fetch_at_ms <= self._clock.now_ms()
+        return not is_behind and self.buffer.has_room(len(self._taken) + 1)
+
+    def take(self, delivery: Delivery) -> None:
+        """Keep a new delivery that is leased, if there is room."""
         if self.fetching:
             self._taken.append(delivery)
         else:
             self.buffer.add((delivery,))
-        return True
 
     def check_clock(self) -> None:
         """Fetch again, and correct due times, once the clock has been set back."""
