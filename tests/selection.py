@@ -31,11 +31,11 @@ _SLOW = re.compile(
     r"^tests/(admin/page/test_(bulk|dead_letters|events?|frame)|admin/test_selecting|app/test_reload"
     r"|delivery/test_replayer|project/test_internals|receiver/test_(hostile_\w+|secret_rotation)"
     r"|sinks/(pubsub|sqs)/\w+|sinks/slack/test_message"
-    r"|sinks/test_(confirms|conformance|hostile_answers)|store/test_(audience_days|funnel))\.py"
+    r"|sinks/test_(confirms|conformance|hostile_answers))\.py"
 )
 """Files whose tests together run as long as those with servers."""
 
-_LONG_FOLDERS = ("admin/page/browser", "guarantees/cluster")
+_LONG_FOLDERS = ("admin/page/browser", "guarantees/cluster", "store/postgres")
 _LONG_FIXTURES = {"debian", "builder", "image"}
 """Tests in these folders or with the relay's image are marked `long`."""
 

@@ -14,7 +14,7 @@ import pytest
 
 from tests.ports import free_port
 
-pytestmark = pytest.mark.servers
+pytestmark = pytest.mark.long
 
 DEADLINE_S = 60.0
 PAGE = Path(__file__).parents[2] / "docs" / "video-service.md"

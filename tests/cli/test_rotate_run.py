@@ -11,7 +11,7 @@ from tests.cli.sender import Developer, developing, receiving
 from tests.guarantees.process import Relay, until
 from tests.operator import ADMIN, TOKEN
 
-pytestmark = pytest.mark.servers
+pytestmark = pytest.mark.long
 
 RUN = "rotate run --source main"
 

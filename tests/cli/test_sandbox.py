@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 from relay.cli import main
 
-pytestmark = pytest.mark.servers
+pytestmark = pytest.mark.long
 
 DEADLINE_S = 20
 COMMAND = [sys.executable, "-m", "relay", "sandbox", "--listen", "127.0.0.1:0"]

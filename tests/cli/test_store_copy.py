@@ -25,7 +25,7 @@ from relay.store.sqlite.settings import SqliteSettings
 from tests.conftest import ManualClock
 from tests.store.places import PostgresPlace
 
-pytestmark = pytest.mark.servers
+pytestmark = pytest.mark.long
 
 EVENTS = 20
 MANY = 60_000

@@ -15,7 +15,7 @@ from tests.cli.sender import Developer, developing, receiving
 from tests.guarantees.process import Relay
 from tests.stub_server import Request, StubServer, until
 
-pytestmark = pytest.mark.servers
+pytestmark = pytest.mark.long
 
 ADA = {"email": "ada@example.com", "name": "Ada"}
 SPEED = 2000.0

@@ -17,6 +17,8 @@ from tests.store.places import Place
 from tests.store.test_audience import ANN, BOB, BY_VIDEO, fill, opened, people_of, watched
 from tests.store.test_funnel import any_events
 
+pytestmark = pytest.mark.long
+
 GROUPINGS = ("video", "day", "hour", "source")
 
 

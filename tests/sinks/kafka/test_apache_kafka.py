@@ -18,6 +18,8 @@ from tests.brokers.apache_kafka import PARTITIONS, ApacheKafka
 from tests.conftest import ManualClock
 from tests.sinks.kafka.harness import KafkaHarness, Sinks
 
+pytestmark = pytest.mark.long
+
 DEADLINE_S = 60.0
 TIMEOUT_S = 2.0
 
