@@ -19,6 +19,7 @@ from benchmarks import load, requests, rig
 from relay.core.clock import SystemClock
 from relay.store import engines
 from relay.store.sqlite import id_periods
+from relay.store.sqlite.funnel_tables import oldest_uncounted
 from relay.store.sqlite.settings import SqliteSettings
 
 RATE_MAX = 20_000
@@ -26,6 +27,9 @@ RATE_MAX = 20_000
 
 BUILD_S = 1800.0
 """Deadline of the filters of a store that had none."""
+
+COUNT_S = 120.0
+"""Deadline of the audience of the events of one turn."""
 
 _STEP = 100_000
 # Events whose bodies retention has removed. The audience has counted them.
@@ -122,6 +126,11 @@ def _filters(db: sqlite3.Connection) -> int:
     return sum(periods.bit_count() for (periods,) in db.execute("SELECT periods FROM id_filters"))
 
 
+def _is_counted(database: Path) -> bool:
+    with closing(sqlite3.connect(database)) as db:
+        return oldest_uncounted(db) is None
+
+
 async def _create(settings: SqliteSettings) -> None:
     await (await engines.open_store(settings, clock=SystemClock())).close()
 
@@ -130,6 +139,8 @@ def _turn(relay: rig.Relay, folder: Path, *, seconds: int, rate: float) -> Turn:
     file = folder / "requests"
     requests.write(file, RATE_MAX * seconds)
     with relay.running() as running:
+        # The audience of the turn before is no cost of its ids.
+        rig.until(lambda: _is_counted(relay.database), seconds=COUNT_S)
         flooded = load.flood(relay.listen, file, seconds=seconds)
         if running.metric('relay_requests_total{code="200"'):
             sys.exit("the file of requests was too short: some events came twice")
