@@ -28,10 +28,12 @@ _FIXTURES = {
 """Fixtures that start a real server or program."""
 
 _SLOW = re.compile(
-    r"^tests/(admin/page/test_(bulk|dead_letters|events?|frame)|admin/test_selecting|app/test_reload"
+    r"^tests/(admin/page/test_(audience|bulk|changes|config|dead_letters|events?|frame|people|sink\w*)"
+    r"|admin/test_selecting|app/test_reload|core/cluster/test_(planted_faults|simulation)"
     r"|delivery/test_replayer|project/test_internals|receiver/test_(hostile_\w+|secret_rotation)"
     r"|sinks/(pubsub|sqs)/\w+|sinks/slack/test_message"
-    r"|sinks/test_(confirms|conformance|hostile_answers))\.py"
+    r"|sinks/test_(confirms|conformance|hostile_answers)"
+    r"|store/sqlite/test_(known_ids|page_slack|wal)|video_service/test_(api|enrichment))\.py"
 )
 """Files whose tests together run as long as those with servers."""
 
@@ -40,6 +42,11 @@ _LONG_FIXTURES = {"debian", "builder", "image"}
 """Tests in these folders or with the relay's image are marked `long`."""
 
 _LEFT_OUT = {"not servers": {*_FOLDERS, *_LONG_FOLDERS}, "not long": {*_LONG_FOLDERS}}
+_MARKED = {
+    "not servers": re.compile(r"^pytestmark = pytest\.mark\.(servers|long)$", re.MULTILINE),
+    "not long": re.compile(r"^pytestmark = pytest\.mark\.long$", re.MULTILINE),
+}
+"""By the marks that are asked for: a file that has none of these tests."""
 
 _SHARED = {"amqp", "sqs"}
 """Folders in which `destination` is a real server as well: one per process."""
@@ -91,10 +98,13 @@ def workers() -> int:
 
 
 def is_left_out(path: Path, expression: str) -> bool:
-    """Whether the marks that are asked for leave out a whole folder, which need not be imported."""
+    """Whether the marks that are asked for leave out a whole folder or file, not to be imported."""
     if expression not in _LEFT_OUT or not path.is_relative_to(_HERE):
         return False
-    return path.relative_to(_HERE).as_posix() in _LEFT_OUT[expression]
+    if path.relative_to(_HERE).as_posix() in _LEFT_OUT[expression]:
+        return True
+    is_test = path.suffix == ".py" and path.name.startswith("test_")
+    return is_test and _MARKED[expression].search(path.read_text("utf-8")) is not None
 
 
 def from_own_part(folders: list[T]) -> list[T]:
