@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from operator import attrgetter
 
-ACKNOWLEDGEMENTS_PER_DELIVERY = 8
+ACKNOWLEDGEMENTS_PER_DELIVERY = 7
 """Acknowledgements that earn one delivery."""
 
 SHARED_AT = 16
