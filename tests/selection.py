@@ -20,16 +20,14 @@ _FIXTURES = {
     "server",
     "harness",
     "browser",
-    "postgres_place",
     "own_server",
     "guarded",
-    "pooled_place",
 }
 """Fixtures that start a real server or program."""
 
 _SLOW = re.compile(
-    r"^tests/(admin/page/test_(audience|bulk|changes|config|dead_letters|events?|frame|people|sink\w*)"
-    r"|admin/test_selecting|app/test_reload|core/cluster/test_(planted_faults|simulation)"
+    r"^tests/(admin/page/test_(audience|changes|config|people|sink\w*)"
+    r"|admin/test_selecting|app/test_reload|core/cluster/test_simulation"
     r"|delivery/test_replayer|project/test_internals|receiver/test_(hostile_\w+|secret_rotation)"
     r"|sinks/(pubsub|sqs)/\w+|sinks/slack/test_message"
     r"|sinks/test_(confirms|conformance|hostile_answers)"
@@ -37,9 +35,13 @@ _SLOW = re.compile(
 )
 """Files whose tests together run as long as those with servers."""
 
-_LONG_FOLDERS = ("admin/page/browser", "guarantees/cluster", "store/postgres")
-_LONG_FIXTURES = {"debian", "builder", "image"}
-"""Tests in these folders or with the relay's image are marked `long`."""
+_LONG_FOLDERS = ("admin/page/browser", "guarantees/cluster", "store/copying", "store/postgres")
+_LONG_FILES = re.compile(
+    r"^tests/(admin/page/test_(bulk|dead_letters|events?|frame)|core/cluster/test_planted_faults"
+    r"|store/sqlite/test_ids_model|video_service/test_api_on_sandbox)\.py"
+)
+_LONG_FIXTURES = {"debian", "builder", "image", "postgres_place", "pooled_place"}
+"""Tests in these folders and files, with the relay's image or with PostgreSQL are marked `long`."""
 
 _LEFT_OUT = {"not servers": {*_FOLDERS, *_LONG_FOLDERS}, "not long": {*_LONG_FOLDERS}}
 _MARKED = {
@@ -103,6 +105,8 @@ def is_left_out(path: Path, expression: str) -> bool:
         return False
     if path.relative_to(_HERE).as_posix() in _LEFT_OUT[expression]:
         return True
+    if _LONG_FILES.match(f"tests/{path.relative_to(_HERE).as_posix()}"):
+        return True
     is_test = path.suffix == ".py" and path.name.startswith("test_")
     return is_test and _MARKED[expression].search(path.read_text("utf-8")) is not None
 
@@ -122,7 +126,8 @@ def prepare(items: list[pytest.Item]) -> None:
     """Mark tests that need a server or take long, and sort by `_FIRST`."""
     for item in items:
         fixtures = {*item.fixturenames} if isinstance(item, pytest.Function) else set()
-        if _is_in_long_folder(item.path) or fixtures & _LONG_FIXTURES:
+        is_placed = _is_in_long_folder(item.path) or _LONG_FILES.match(item.nodeid)
+        if is_placed or fixtures & _LONG_FIXTURES:
             item.add_marker("long")
         is_long = item.get_closest_marker("long") is not None
         shares = item.path.parent.name in _SHARED and "destination" in fixtures

@@ -51,7 +51,7 @@ def of_engine(request: pytest.FixtureRequest, engine: str) -> Place:
     return found
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.servers)])
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.long)])
 def place(request: pytest.FixtureRequest) -> Place:
     """Return a place on each engine in turn."""
     return of_engine(request, request.param)

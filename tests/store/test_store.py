@@ -17,8 +17,8 @@ from tests.store.places import Place
 @pytest.fixture(
     params=[
         "sqlite",
-        pytest.param("postgres", marks=pytest.mark.servers),
-        pytest.param("pooled", marks=pytest.mark.servers),
+        pytest.param("postgres", marks=pytest.mark.long),
+        pytest.param("pooled", marks=pytest.mark.long),
     ]
 )
 def place(request: pytest.FixtureRequest) -> Place:
