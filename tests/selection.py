@@ -26,10 +26,10 @@ _FIXTURES = {
 """Fixtures that start a real server or program."""
 
 _SLOW = re.compile(
-    r"^tests/(admin/page/test_(audience|changes|config|people|sink\w*)"
-    r"|admin/test_selecting|app/test_reload|core/cluster/test_simulation"
+    r"^tests/(admin/page/test_(audience|changes|config|people|reconciliations|sink\w*)"
+    r"|admin/test_selecting|app/test_(enrichment|reload\w*)|core/cluster/test_simulation"
     r"|delivery/test_replayer|project/test_internals|receiver/test_(hostile_\w+|secret_rotation)"
-    r"|sinks/(pubsub|sqs)/\w+|sinks/slack/test_message"
+    r"|sinks/((pubsub|sqs)/\w+|kafka/test_security|mqtt/test_(errors|silence))|sinks/slack/test_message"
     r"|sinks/test_(confirms|conformance|hostile_answers)"
     r"|store/sqlite/test_(known_ids|page_slack|wal)|video_service/test_(api|enrichment))\.py"
 )
