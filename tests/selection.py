@@ -31,7 +31,7 @@ _SLOW = re.compile(
     r"|delivery/test_replayer|project/test_internals|receiver/test_(hostile_\w+|secret_rotation)"
     r"|sinks/((pubsub|sqs)/\w+|kafka/test_security|mqtt/test_(errors|silence))|sinks/slack/test_message"
     r"|sinks/test_(confirms|conformance|hostile_answers)"
-    r"|store/sqlite/test_(known_ids|page_slack|wal)|video_service/test_(api|enrichment))\.py"
+    r"|store/(test_funnel|sqlite/test_(known_ids|page_slack|wal))|video_service/test_(api|enrichment))\.py"
 )
 """Files whose tests together run as long as those with servers."""
 
@@ -87,7 +87,7 @@ class Scheduler(LoadScopeScheduling):  # type: ignore[misc]
 
 
 def scope(nodeid: str) -> str:
-    """Name what is run together with a test, by one worker."""
+    """Return the group of tests that one worker runs together with this one."""
     for group, pattern in _GROUPS.items():
         if re.search(pattern, nodeid, re.IGNORECASE):
             return group

@@ -134,7 +134,9 @@ class Dispatcher:
         self._is_starting = False
         if self._is_resting and self._group is not None:
             self._start_all(self._group)
-        self._wake_for_room()
+        if not self._is_resting:
+            # `run` still waits for the next due delivery, which may be far off.
+            self._wakeup.set()
 
     async def run(self) -> None:
         """Send due deliveries until drained; raises StoreBroken."""

@@ -47,6 +47,19 @@ async def test_a_new_event_is_sent_at_once_and_without_a_fetch(tmp_path: Path) -
         assert (await bench.pending(), bench.store.held) == (0, set())
 
 
+async def test_an_event_without_credit_is_sent_once_no_requests_wait(tmp_path: Path) -> None:
+    async with working(tmp_path) as bench:
+        await asyncio.sleep(1)
+        with bench.busy():
+            # Requests are answered, but too few to earn a delivery.
+            bench.acknowledge(1)
+            await bench.hand_over("e1")
+            await asyncio.sleep(0)
+            assert bench.sink.ids == []
+        await asyncio.sleep(1)
+        assert bench.sink.ids == ["e1"]
+
+
 async def test_events_of_one_commit_are_sent_together(tmp_path: Path) -> None:
     async with working(tmp_path, concurrency=8) as bench:
         bench.sink.always = 1.0

@@ -30,8 +30,6 @@ from tests.store.conformance import accept
 from tests.store.places import Place
 from tests.store.test_audience import BY_VIDEO, DAY_MS, event, fill, lead, opened, watched
 
-pytestmark = pytest.mark.long
-
 STEPS = (*MILESTONES, "lead")
 
 

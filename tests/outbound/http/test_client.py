@@ -1,4 +1,4 @@
-"""The way out by HTTP: statuses, Retry-After, bounds on an answer, and what may not be told."""
+"""The HTTP client: statuses, Retry-After, bounds on a response, and secrets that may not show."""
 
 import asyncio
 import logging
