@@ -26,8 +26,7 @@ _FIXTURES = {
 """Fixtures that start a real server or program."""
 
 _SLOW = re.compile(
-    r"^tests/(admin/page/test_(audience|changes|config|people|reconciliations|sink\w*)"
-    r"|admin/test_selecting|app/test_(enrichment|reload\w*)|core/cluster/test_simulation"
+    r"^tests/(admin/test_selecting|app/test_(enrichment|reload\w*)|core/cluster/test_simulation"
     r"|delivery/test_replayer|project/test_internals|receiver/test_(hostile_\w+|secret_rotation)"
     r"|sinks/((pubsub|sqs)/\w+|kafka/test_security|mqtt/test_(errors|silence))|sinks/slack/test_message"
     r"|sinks/test_(confirms|conformance|hostile_answers)"
@@ -37,7 +36,8 @@ _SLOW = re.compile(
 
 _LONG_FOLDERS = ("admin/page/browser", "guarantees/cluster", "store/copying", "store/postgres")
 _LONG_FILES = re.compile(
-    r"^tests/(admin/page/test_(bulk|dead_letters|events?|frame)|core/cluster/test_planted_faults"
+    r"^tests/(admin/page/test_(audience|bulk|changes|config|dead_letters|events?|frame|people)"
+    r"|admin/page/test_(reconciliations|sink\w*)|core/cluster/test_planted_faults"
     r"|store/sqlite/test_ids_model|video_service/test_api_on_sandbox)\.py"
 )
 _LONG_FIXTURES = {"debian", "builder", "image", "postgres_place", "pooled_place"}
