@@ -60,6 +60,8 @@ _GROUPS = {
     "day": r"^tests/deploy/test_(dashboards|panel_values|runbook|scripted_day)\.py",
     "amqp": r"^tests/sinks/.*(amqp|rabbitmq)",
     "sqs": r"^tests/sinks/.*sqs",
+    # Kafka's client waits a lot, so that one worker can do it beside the others.
+    "kafka": r"^tests/sinks/test_.*\[kafka",
 }
 """What shares something expensive is run by one worker; the first match counts."""
 
@@ -69,14 +71,16 @@ _APART = re.compile(
 """Long tests that share nothing; all others are handed out by the file."""
 
 _FIRST = [
-    *("image", "week", "browser", "amqp", "day", "guarantees", "deploy", "brokers", "sqs"),
+    *("image", "week", "browser", "amqp", "day", "kafka", "guarantees", "deploy", "brokers", "sqs"),
     "tests/sinks/kafka/test_apache_kafka.py",
     *("tests/admin/test_api_document.py", "tests/sandbox/test_api.py"),
     *("tests/reconciliation/test_outages.py", "tests/core/cluster/test_simulation.py"),
     *("tests/store/postgres/test_ownership.py", "tests/sinks/kafka/test_batches.py"),
-    *("tests/cli/test_demo.py", "tests/delivery/test_poison.py", "store"),
+    *("tests/sinks/kafka/test_sink.py", "tests/sinks/mqtt/test_errors.py"),
+    *("tests/cli/test_demo.py", "tests/cli/test_stdio.py", "tests/delivery/test_poison.py"),
+    "store",
 ]
-"""Groups, folders and files that take longest start first, so that none is left at the end."""
+"""Groups, folders and files that take or wait longest start first, so that none is at the end."""
 
 
 class Scheduler(LoadScopeScheduling):  # type: ignore[misc]
@@ -137,6 +141,7 @@ def prepare(items: list[pytest.Item]) -> None:
     items.sort(key=_rank)
 
 
+@cache
 def _is_in_long_folder(path: Path) -> bool:
     return any(path.is_relative_to(_HERE / folder) for folder in _LONG_FOLDERS)
 

@@ -25,7 +25,8 @@ CORE: list[str] = PROJECT["project"]["dependencies"]
 EXTRAS: list[str] = [*chain(*PROJECT["project"]["optional-dependencies"].values())]
 SQLITE: list[str] = PROJECT["project"]["optional-dependencies"]["sqlite"]
 BUILD: list[str] = PROJECT["dependency-groups"]["build"]
-DEVELOPMENT: list[str] = PROJECT["dependency-groups"]["dev"]
+TEST_PACKAGES: list[str] = PROJECT["dependency-groups"]["test"]
+CHECK_PACKAGES: list[str] = PROJECT["dependency-groups"]["check"]
 
 CLIENTS: list[str] = [
     *chain(
@@ -44,11 +45,12 @@ CAPPED = {
 """Dependencies used by names that any release may change: test_internals.py."""
 
 LOCKS = {
+    ".ci/requirements.txt": CHECK_PACKAGES,
     "deploy/requirements.txt": CORE,
     "deploy/requirements-build.txt": BUILD,
     "deploy/requirements-extras.txt": CORE + EXTRAS,
     "deploy/requirements-sqlite.txt": CORE + SQLITE,
-    "tests/requirements.txt": CORE + DEVELOPMENT + CLIENTS,
+    "tests/requirements.txt": CORE + TEST_PACKAGES + CLIENTS,
 }
 
 TOP_LEVEL = {
@@ -91,7 +93,7 @@ def test_each_dependency_is_locked_within_its_bounds(lock: str, written: str) ->
     assert wanted.specifier.contains(version)
 
 
-@pytest.mark.parametrize("written", CORE + EXTRAS + BUILD + DEVELOPMENT)
+@pytest.mark.parametrize("written", CORE + EXTRAS + BUILD + TEST_PACKAGES + CHECK_PACKAGES)
 def test_each_dependency_has_a_lower_bound_and_an_upper_one_only_for_a_reason(
     written: str,
 ) -> None:
@@ -116,7 +118,7 @@ def test_a_lock_names_no_host(lock: str) -> None:
 def test_a_lock_says_how_to_make_it_anew(lock: str) -> None:
     command = lines(lock)[1]
     assert command.startswith("#    uv pip compile --universal --python-version 3.11 ")
-    assert re.search(rf" pyproject\.toml(:build)? -o {re.escape(lock)}$", command)
+    assert re.search(rf" pyproject\.toml(:build|:check)? -o {re.escape(lock)}$", command)
 
 
 def test_tests_run_on_the_versions_that_operators_get() -> None:
