@@ -1,4 +1,4 @@
-"""Restarts the relays of a cluster in turn, under a steady load, and prints the account.
+"""Restarts the relays of a cluster in turn, under a steady load, and prints what it found.
 
 Run `python -m tests.guarantees.cluster.restarts [RATE]`; it fails if the rate was not reached.
 """
@@ -10,7 +10,7 @@ from pathlib import Path
 from random import Random
 
 from tests import scratch
-from tests.guarantees.cluster import account
+from tests.guarantees.cluster import checker
 from tests.guarantees.cluster.cluster import Cluster, cluster
 from tests.guarantees.cluster.load import steady
 from tests.postgres.server import PostgresServer
@@ -22,7 +22,7 @@ REACHED = 0.97
 
 
 async def in_turn(three: Cluster, *, rate: float) -> str:
-    """Return the account; raises AssertionError where a request was not answered 202."""
+    """Return a summary; raises AssertionError where a request was not answered 202."""
     async with three.under_load(steady(rate), flows=CONNECTIONS):
         began_s, before = time.monotonic(), three.load.answers.total()
         for relay in three.relays:
@@ -33,7 +33,7 @@ async def in_turn(three: Cluster, *, rate: float) -> str:
         took_s, sent = time.monotonic() - began_s, three.load.answers.total() - before
     await three.settle()
     assert set(three.load.answers) == {"202"}, three.load.answers
-    return f"{sent / took_s:.1f} requests a second for {took_s:.0f} s; {account.prove(three)}"
+    return f"{sent / took_s:.1f} requests a second for {took_s:.0f} s; {checker.check(three)}"
 
 
 async def trial(folder: Path, *, rate: float) -> str:

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from tests.guarantees.cluster import account, faults
+from tests.guarantees.cluster import checker, faults
 from tests.guarantees.cluster.cluster import Cluster, cluster
 from tests.guarantees.cluster.faults import Fault, FaultyDisk
 from tests.guarantees.cluster.pair import Pair
@@ -34,7 +34,7 @@ async def test_a_database_that_fails_loses_nothing(three: Cluster, fault: Fault,
         await fault(three)
         await three.under_way()
     await three.settle()
-    say(account.prove(three))
+    say(checker.check(three))
 
 
 async def test_a_full_disk_of_the_database_loses_nothing(
@@ -48,7 +48,7 @@ async def test_a_full_disk_of_the_database_loses_nothing(
                 await three.under_way()
             await three.settle()
             assert three.load.answers["503"]
-            say(account.prove(three))
+            say(checker.check(three))
 
 
 async def test_a_replica_that_is_promoted_has_all_that_was_acknowledged(
@@ -60,4 +60,4 @@ async def test_a_replica_that_is_promoted_has_all_that_was_acknowledged(
                 await faults.promote(three, pair)
                 await three.under_way()
             await three.settle()
-            say(account.prove(three))
+            say(checker.check(three))

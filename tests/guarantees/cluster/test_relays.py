@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from tests.guarantees.cluster import account, faults, restarts
+from tests.guarantees.cluster import checker, faults, restarts
 from tests.guarantees.cluster.cluster import Cluster, cluster
 from tests.guarantees.cluster.sinks import CONCURRENCY, Weather
 from tests.guarantees.conftest import Say
@@ -32,7 +32,7 @@ async def test_a_killed_relay_loses_nothing_and_its_sinks_are_taken_over(
             took_s = time.monotonic() - killed_s
             await relay.start()
         await three.settle()
-        say(f"taken over after {took_s:.1f} s; {account.prove(three)}")
+        say(f"taken over after {took_s:.1f} s; {checker.check(three)}")
 
 
 async def test_a_relay_that_was_stopped_settles_nothing_and_sends_only_what_it_had_begun(
@@ -56,22 +56,22 @@ async def test_a_relay_that_was_stopped_settles_nothing_and_sends_only_what_it_h
                 relay.signal(signal.SIGCONT)
                 await until(relay.is_ready, what="/readyz after SIGCONT")
         await three.settle()
-        books = account.read(three.place)
+        stored = checker.read(three.place)
         assert begun
-        # Were one of them settled after all, each of its requests would be in the books.
+        # Were one of them settled after all, each of its requests would be stored.
         came = Counter(each.key for each in destination.arrivals)
-        later = {key: books.attempts[destination.name, key] for key in begun}
+        later = {key: stored.attempts[destination.name, key] for key in begun}
         assert later == {key: came[key] - begun[key] for key in begun}
         strays = [
-            each for name, each in account.strangers(three, books) if name == destination.name
+            each for name, each in checker.stray_arrivals(three, stored) if name == destination.name
         ]
         assert len(strays) <= CONCURRENCY
-        say(f"{begun.total()} were begun, {len(strays)} came later; {account.prove(three)}")
+        say(f"{begun.total()} were begun, {len(strays)} came later; {checker.check(three)}")
 
 
 def _unrecorded(three: Cluster, destination: Weather) -> Counter[Key]:
     """Count the requests of which the database knows no outcome."""
-    attempts = account.read(three.place).attempts
+    attempts = checker.read(three.place).attempts
     came = Counter(each.key for each in destination.arrivals)
     return came - Counter({key: attempts[destination.name, key] for key in came})
 

@@ -1,4 +1,4 @@
-"""Does to a cluster what the world may do, at random moments, and prints the account.
+"""Does to a cluster what the world may do, at random moments, and prints what it found.
 
 Run `python -m tests.guarantees.cluster.trial [ROUNDS] [SEED]`; a round is one fault. It takes about
 10 s a round, and the seed says which faults come in which order.
@@ -12,7 +12,7 @@ from pathlib import Path
 from random import Random, SystemRandom
 
 from tests import scratch
-from tests.guarantees.cluster import account, faults
+from tests.guarantees.cluster import checker, faults
 from tests.guarantees.cluster.cluster import Cluster, cluster
 from tests.guarantees.cluster.faults import Fault, FaultyDisk
 from tests.guarantees.cluster.pair import Pair
@@ -23,7 +23,7 @@ QUIET_S = 3.0
 
 
 async def trial(folder: Path, *, rounds: int, seed: int) -> str:
-    """Return the account of so many faults; raises AssertionError where it does not balance."""
+    """Return a summary after so many faults; raises AssertionError where an invariant is broken."""
     random = Random(seed)
     disk = FaultyDisk(folder)
     with Pair(folder, environ=disk.environ) as pair:
@@ -46,7 +46,7 @@ async def trial(folder: Path, *, rounds: int, seed: int) -> str:
                     await fault(three)
                     _say(three)
             await three.settle()
-            return account.prove(three)
+            return checker.check(three)
 
 
 def _say(three: Cluster) -> None:

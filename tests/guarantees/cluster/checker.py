@@ -1,4 +1,4 @@
-"""The account at the end: what was promised, what arrived, and what the database says of it."""
+"""Compares what was promised with what arrived and what the database says."""
 
 import time
 from bisect import bisect_right
@@ -17,8 +17,8 @@ NEAR_S = 5.0
 
 
 @dataclass(frozen=True)
-class Books:
-    """What the database says at the end."""
+class StoredState:
+    """Contents of the database at the end."""
 
     events: frozenset[Key]
     deliveries: dict[Place, str]
@@ -28,7 +28,7 @@ class Books:
     """For each sink, since when which relay's admin listener has owned it."""
 
 
-def read(place: PostgresPlace) -> Books:
+def read(place: PostgresPlace) -> StoredState:
     owners = defaultdict(list)
     for sink, at_s, address in place.rows(
         "SELECT o.sink, o.at_s, m.address FROM relay.owners o"
@@ -43,7 +43,7 @@ def read(place: PostgresPlace) -> Books:
     for sink, source, event_id, count, silent in place.rows(tried):
         attempts[sink, (source, event_id)] = count
         unanswered[sink, (source, event_id)] = silent
-    return Books(
+    return StoredState(
         events=frozenset(place.rows("SELECT source, id FROM relay.events")),
         deliveries={
             (sink, (source, event_id)): status
@@ -58,23 +58,23 @@ def read(place: PostgresPlace) -> Books:
     )
 
 
-def prove(cluster: Cluster) -> str:
-    """Check the account; return it in words."""
-    books = read(cluster.place)
+def check(cluster: Cluster) -> str:
+    """Check all invariants; return a summary in words."""
+    stored = read(cluster.place)
     taken = {destination.name: destination.taken for destination in cluster.destinations}
-    dead = {place for place, status in books.deliveries.items() if status == "dead"}
-    _nothing_is_lost(cluster, books, taken, dead)
+    dead = {place for place, status in stored.deliveries.items() if status == "dead"}
+    _nothing_is_lost(cluster, stored, taken, dead)
     _nothing_is_invented(cluster)
-    strays = strangers(cluster, books)
+    strays = stray_arrivals(cluster, stored)
     _order_is_kept(cluster, [arrival for _, arrival in strays])
-    unrecorded = _duplicates_were_in_flight(cluster, books, taken)
+    unrecorded = _duplicates_were_in_flight(cluster, stored, taken)
     limit = len(cluster.faults) * len(TAKES) * CONCURRENCY
     assert len(strays) <= limit, f"{len(strays)} requests of relays that did not own the sink"
     return _summary(cluster, taken, dead=len(dead), unrecorded=unrecorded, strays=len(strays))
 
 
 def _nothing_is_lost(
-    cluster: Cluster, books: Books, taken: dict[str, Counter[Key]], dead: set[Place]
+    cluster: Cluster, stored: StoredState, taken: dict[str, Counter[Key]], dead: set[Place]
 ) -> None:
     load = cluster.load
     lost = [
@@ -84,8 +84,8 @@ def _nothing_is_lost(
         if load.posted[key].kind in kinds and key not in taken[sink] and (sink, key) not in dead
     ]
     assert lost == []
-    assert load.acknowledged <= books.events
-    assert "pending" not in books.deliveries.values()
+    assert load.acknowledged <= stored.events
+    assert "pending" not in stored.deliveries.values()
 
 
 def _nothing_is_invented(cluster: Cluster) -> None:
@@ -112,7 +112,7 @@ def _order_is_kept(cluster: Cluster, strays: list[Arrival]) -> None:
 
 
 def _duplicates_were_in_flight(
-    cluster: Cluster, books: Books, taken: dict[str, Counter[Key]]
+    cluster: Cluster, stored: StoredState, taken: dict[str, Counter[Key]]
 ) -> int:
     """Each duplicate follows a request that the database knows nothing of, near a fault."""
     arrivals: defaultdict[Place, list[Arrival]] = defaultdict(list)
@@ -120,9 +120,9 @@ def _duplicates_were_in_flight(
         for arrival in destination.arrivals:
             arrivals[destination.name, arrival.key].append(arrival)
     unrecorded = {
-        place: len(came) - books.attempts[place]
+        place: len(came) - stored.attempts[place]
         for place, came in arrivals.items()
-        if len(came) > books.attempts[place]
+        if len(came) > stored.attempts[place]
     }
     peer = {
         place: count
@@ -134,7 +134,7 @@ def _duplicates_were_in_flight(
         (sink, key): times
         for sink, keys in taken.items()
         for key, times in keys.items()
-        if times - 1 > unrecorded.get((sink, key), 0) + books.unanswered[sink, key]
+        if times - 1 > unrecorded.get((sink, key), 0) + stored.unanswered[sink, key]
     }
     assert unexplained == {}
     total = sum(unrecorded.values())
@@ -148,13 +148,13 @@ def _is_near(cluster: Cluster, arrival: Arrival) -> bool:
     )
 
 
-def strangers(cluster: Cluster, books: Books) -> list[tuple[str, Arrival]]:
+def stray_arrivals(cluster: Cluster, stored: StoredState) -> list[tuple[str, Arrival]]:
     """Return each request of a relay that did not own the sink at that moment."""
     epoch_s = time.time() - time.monotonic()
     names = {relay.admin_url: relay.config.parent.name for relay in cluster.relays}
     found = []
     for destination in cluster.destinations:
-        changes = books.owners[destination.name]
+        changes = stored.owners[destination.name]
         times = [at_s for at_s, _ in changes]
         for arrival in destination.arrivals:
             owner = changes[bisect_right(times, arrival.at_s + epoch_s) - 1][1]
