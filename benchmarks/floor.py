@@ -1,14 +1,15 @@
-"""What the relay's libraries and the disk leave of a bare endpoint's speed, without the relay.
+"""What the relay's libraries, the disk and the relay's store each leave of a bare endpoint's speed.
 
-`python -m benchmarks.floor [--rounds N] [--seconds S]`; between the two stands an endpoint that
-checks the signature and inserts the body, with one fsync for those that wait together.
+`python -m benchmarks.floor [--rounds N] [--seconds S]`; between bare endpoint and relay stand two
+more on plain uvicorn: one checks the signature and inserts the body, with one fsync for those that
+wait together; the other has the relay's verification and store.
 """
 
 import argparse
 import contextlib
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import median, quantiles
@@ -24,6 +25,7 @@ MODERATE = 500.0
 
 BARE = acknowledge.BARE
 FLOOR = "signature, one INSERT and its fsync, by aiosqlite"
+STORE = "verification and store of the relay, two deliveries each"
 RELAY = acknowledge.DOWN
 
 Server = tuple[int, subprocess.Popen[bytes]]
@@ -39,21 +41,23 @@ def main() -> None:
     print(f"acknowledged, {load.CONNECTIONS} connections")
     floods = {
         BARE: partial(acknowledge.bare, given.seconds),
-        FLOOR: partial(_flood, given.seconds),
+        FLOOR: partial(_flood, _floor, given.seconds),
+        STORE: partial(_flood, _store, given.seconds),
         RELAY: partial(acknowledge.down, given.seconds),
     }
     rates = Rounds.take(floods, given.rounds)
-    rates.print("per second", [(FLOOR, BARE), (RELAY, BARE), (RELAY, FLOOR)])
+    rates.print("per second", [(FLOOR, BARE), (STORE, BARE), (RELAY, BARE)])
     print(f"processor time of a request at {MODERATE:g} per second")
-    _both(partial(_processor_us, given.seconds), given.rounds)
+    _compare(partial(_processor_us, given.seconds), given.rounds, [FLOOR, STORE])
     half = median(rates.found[FLOOR]) / 2
     print(f"p99 at half of what the floor takes, {half:.0f} per second")
-    _both(partial(_p99_us, half, given.seconds), given.rounds)
+    _compare(partial(_p99_us, half, given.seconds), given.rounds, [FLOOR])
 
 
-def _both(measure: Callable[[Serving], float], rounds: int) -> None:
-    turns = {BARE: partial(measure, _bare), FLOOR: partial(measure, _floor)}
-    Rounds.take(turns, rounds).print("us", [(FLOOR, BARE)])
+def _compare(measure: Callable[[Serving], float], rounds: int, names: Sequence[str]) -> None:
+    servers = {BARE: _bare, FLOOR: _floor, STORE: _store}
+    turns = {name: partial(measure, servers[name]) for name in (BARE, *names)}
+    Rounds.take(turns, rounds).print("us", [(name, BARE) for name in names])
 
 
 @contextlib.contextmanager
@@ -63,17 +67,26 @@ def _bare() -> Iterator[Server]:
         yield port, process
 
 
+def _floor() -> contextlib.AbstractContextManager[Server]:
+    return _endpoint("benchmarks.floor_endpoint")
+
+
+def _store() -> contextlib.AbstractContextManager[Server]:
+    return _endpoint("benchmarks.store_endpoint")
+
+
 @contextlib.contextmanager
-def _floor() -> Iterator[Server]:
+def _endpoint(module: str) -> Iterator[Server]:
     port = rig.free_port()
-    with tempfile.TemporaryDirectory() as folder:
-        arguments = [str(port), f"{folder}/events.db"]
-        with rig.server("benchmarks.floor_endpoint", arguments, port) as process:
-            yield port, process
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        rig.server(module, [str(port), f"{folder}/events.db"], port) as process,
+    ):
+        yield port, process
 
 
-def _flood(seconds: int) -> float:
-    with _floor() as (port, _), tempfile.TemporaryDirectory() as folder:
+def _flood(serving: Serving, seconds: int) -> float:
+    with serving() as (port, _), tempfile.TemporaryDirectory() as folder:
         return load.flood(port, acknowledge.written(Path(folder), seconds), seconds=seconds)
 
 
