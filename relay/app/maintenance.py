@@ -22,7 +22,7 @@ STALL_MS = 60_000
 RETENTION_EVERY_S = 3600.0
 RETENTION_PAUSE_S = 0.05
 AUDIENCE_EVERY_S = 10.0
-AUDIENCE_PAUSE_S = 0.1
+AUDIENCE_PAUSE_S = 0.05
 """Pause between two steps, so that acknowledgements need not wait for the writer."""
 
 

@@ -28,6 +28,7 @@ def every_view(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rollup, "BATCH_MIN", 1)
     monkeypatch.setattr(rollup, "BATCH_MAX", 50)
     monkeypatch.setattr(rollup, "NUMBERED", 2)
+    monkeypatch.setattr(rollup, "PART_ROWS", 7)
 
 
 @pytest.fixture

@@ -8,12 +8,12 @@ from relay.core.reconstruction import change_of, occurred_ms
 from relay.store.audience.tables import Changed, CountedView, CountingTables, Uncounted
 from relay.store.rows import document_of
 
-STEP_ROWS = 200
+STEP_ROWS = 100
 STEP_BYTES = 1 << 20
 UNCOUNTED_ROWS = 20
 """Limits per transaction, because other writes wait for its end."""
 
-CATCH_UP_STEPS = 50
+CATCH_UP_STEPS = 100
 """Maximum number of steps that a query waits for."""
 
 ID_CHARS = 200

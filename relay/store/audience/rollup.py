@@ -1,5 +1,7 @@
 """The audience by day: made of the rows of `audience`, many at once, and kept right by erasures."""
 
+import time
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -16,6 +18,11 @@ DAY_SHARE = 32
 NUMBERED = 500
 """New people per transaction."""
 
+PART_ROWS = 250
+PART_PAUSE_S = 0.001
+"""Rows counted at a time, and the pause between: counting them holds Python's lock for 2 ms, and
+acknowledgements need it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Batch:
@@ -31,8 +38,17 @@ class Batch:
             yield self.new_people[start : start + NUMBERED]
 
     def days(self, tables: RollupTables) -> dict[Key, Day]:
-        """Read them, once all people have numbers."""
-        return days_of(tables.views(self.after, self.upto))
+        """Count them, once all people have numbers; sleeps, so not for the event loop's thread."""
+        days: defaultdict[Key, Day] = defaultdict(Day)
+        after = self.after
+        while after < self.upto:
+            _, last = tables.next_rows(after, PART_ROWS)
+            upto = self.upto if last is None else min(last, self.upto)
+            for key, day in days_of(tables.views(after, upto)).items():
+                days[key].merge(day)
+            after = upto
+            time.sleep(PART_PAUSE_S)
+        return days
 
 
 def next_batch(tables: RollupTables) -> Batch | None:

@@ -14,8 +14,8 @@ from relay.store.sqlite.driver import Connection, sqlite3
 from relay.store.sqlite.group_commit import GroupCommit
 from relay.store.sqlite.known_ids import KnownIds, Stored
 
-STEP_ROWS = 1000
-STEP_PAUSE_S = 0.002
+STEP_ROWS = 250
+STEP_PAUSE_S = 0.001
 RETRY_S = 10.0
 
 # A period is full for good once an event of a later one is committed.
