@@ -99,7 +99,8 @@ class FilterBuilder:
         is_new = periods != stored.periods
         if is_new:
             self._room.require()
-        filters = await asyncio.to_thread(self._ids.filters.with_block, block, periods, made)
+        add = self._ids.filters.with_blocks
+        filters = await asyncio.to_thread(add, [(block, periods, made)])
 
         def use(db: sqlite3.Connection) -> None:
             if is_new:

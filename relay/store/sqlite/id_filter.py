@@ -19,6 +19,8 @@ BLOCK_BITS = 3
 _PLACES_PER_ID = 16
 _PARTS = 16
 """Parts of a column, so that no write of one delays other threads for long."""
+_STEP_ROWS = 4096
+"""Rows written for one column after another, while the processor's cache holds them."""
 _SPARE_BLOCKS = 2
 _WORDS = Struct(f"<{PROBES}I")
 
@@ -68,10 +70,14 @@ class _Rows:
         self._shift = self._part.bit_length() - 1
         self._parts = [bytearray(self._part * width) for _ in range(_PARTS)]
 
-    def put(self, slot: int, column: bytes) -> None:
-        for number, part in enumerate(self._parts):
-            start = number * self._part
-            part[slot :: self.width] = column[start : start + self._part]
+    def put(self, columns: Iterable[tuple[int, bytes]]) -> None:
+        """Write columns in their slots."""
+        columns, width, step = tuple(columns), self.width, min(_STEP_ROWS, self._part)
+        for start in range(0, self._length, step):
+            part, first = self._parts[start // self._part], start % self._part * width
+            for slot, column in columns:
+                piece = column[start : start + step]
+                part[first + slot : first + step * width : width] = piece
 
     def widened(self, width: int) -> "_Rows":
         wide = _Rows(self._length, width)
@@ -108,23 +114,28 @@ class IdFilters:
         """Return no filters, for this many ids in a period, with room for some blocks."""
         return cls(_Rows(column_bytes(ids), blocks + _SPARE_BLOCKS), {})
 
-    def with_block(self, block: int, periods: int, column: bytes) -> "IdFilters":
-        """Return these filters and those of some periods of a block, by their bits.
+    def with_blocks(self, columns: Iterable[tuple[int, int, bytes]]) -> "IdFilters":
+        """Return these filters and those of some blocks: number, bits of the periods, column.
 
-        Raises ValueError if they leave out one in use, which goes on being tested meanwhile.
+        Raises ValueError if one leaves out a period in use, which goes on being tested meanwhile.
         """
-        slots = dict(self._slots)
-        if block not in slots:
-            used = set(slots.values())
-            slots[block] = next(slot for slot in range(len(used) + 1) if slot not in used)
-        slot, rows = slots[block], self._rows
-        if self._active >> 8 * slot & 0xFF & ~periods:
-            raise ValueError(f"the filters of block {block} lack a period")
-        if slot == rows.width:
+        slots, rows, active = dict(self._slots), self._rows, self._active
+        placed: list[tuple[int, bytes]] = []
+        for block, periods, column in columns:
+            if block not in slots:
+                used = set(slots.values())
+                slots[block] = next(slot for slot in range(len(used) + 1) if slot not in used)
+            slot = slots[block]
+            if active >> 8 * slot & 0xFF & ~periods:
+                raise ValueError(f"the filters of block {block} lack a period")
+            active |= periods << 8 * slot
+            placed.append((slot, column))
+        width = max((slot + 1 for slot, _ in placed), default=0)
+        if width > rows.width:
             # In proportion, because it copies all columns.
-            rows = rows.widened(rows.width + max(_SPARE_BLOCKS, rows.width // 4))
-        rows.put(slot, column)
-        return IdFilters(rows, slots, self._active | periods << 8 * slot)
+            rows = rows.widened(max(width, rows.width + max(_SPARE_BLOCKS, rows.width // 4)))
+        rows.put(placed)
+        return IdFilters(rows, slots, active)
 
     def without(self, blocks: Iterable[int]) -> "IdFilters":
         """Return these filters without those of some blocks."""

@@ -18,6 +18,9 @@ from relay.store.sqlite.recent_ids import RecentIds
 KEY = "ids"
 """Name of the filters' key among the store's."""
 
+READ_BLOCKS = 16
+"""Blocks read at a time: half a megabyte each in memory, and written to the rows together."""
+
 COLUMN_BYTES = id_filter.column_bytes(id_periods.SIZE)
 
 _STORED = "SELECT periods, digest, bits FROM id_filters WHERE block = ?"
@@ -66,10 +69,14 @@ class KnownIds:
         indexed = id_periods.indexed(db)
         known = cls(keys.key(db, KEY), current, indexed)
         # Before the first event: with a cold disk, a look into each period would take it seconds.
-        for each in sorted(set(map(id_filter.block_of, indexed))):
-            found = stored(db, each)
-            if found is not None and found.is_sound(known.key, each):
-                known.use(known.filters.with_block(each, found.periods, found.column))
+        blocks, filters = sorted(set(map(id_filter.block_of, indexed))), known.filters
+        for start in range(0, len(blocks), READ_BLOCKS):
+            filters = filters.with_blocks(
+                (each, found.periods, found.column)
+                for each in blocks[start : start + READ_BLOCKS]
+                if (found := stored(db, each)) is not None and found.is_sound(known.key, each)
+            )
+        known.use(filters)
         return known
 
     def recall(self, db: sqlite3.Connection) -> None:

@@ -51,7 +51,7 @@ def test_a_period_is_named_for_each_of_its_ids(
             continue
         block = id_filter.block_of(number)
         model[block].setdefault(number, ids)
-        filters = filters.with_block(block, bits_of(model[block]), column_of(model[block]))
+        filters = filters.with_blocks([(block, bits_of(model[block]), column_of(model[block]))])
     periods = {period: ids for block in model.values() for period, ids in block.items()}
     assert filters.blocks == model.keys()
     assert sorted(filters.periods()) == sorted(periods)
@@ -62,9 +62,21 @@ def test_a_period_is_named_for_each_of_its_ids(
         assert len(named) == len(set(named))
 
 
+def test_blocks_added_together_are_as_if_added_one_after_another() -> None:
+    blocks = {block: {block << 3: {block}, (block << 3) + 5: {7}} for block in range(9)}
+    columns = [(block, bits_of(ids), column_of(ids)) for block, ids in blocks.items()]
+    together = IdFilters.empty(IDS).with_blocks(columns)
+    single = IdFilters.empty(IDS)
+    for each in columns:
+        single = single.with_blocks([each])
+    assert together.periods() == single.periods()
+    for number in range(IDS):
+        assert together.matching(places(number)) == single.matching(places(number))
+
+
 def test_one_foreign_id_in_some_hundred_seems_to_be_in_a_full_period() -> None:
     column = column_of({3: set(range(IDS))})
-    filters = IdFilters.empty(IDS).with_block(0, id_filter.bit_of(3), column)
+    filters = IdFilters.empty(IDS).with_blocks([(0, id_filter.bit_of(3), column)])
     wrong = sum(bool(filters.matching(places(number))) for number in range(IDS, 50_000))
     assert wrong / 50_000 < 1 / 300
 
@@ -79,6 +91,6 @@ def test_ids_of_another_source_or_key_have_other_places() -> None:
 def test_a_filter_in_use_is_not_replaced_by_one_without_a_period() -> None:
     random = Random(1)
     both = {1: {random.randrange(99)}, 2: {random.randrange(99)}}
-    filters = IdFilters.empty(IDS).with_block(0, bits_of(both), column_of(both))
+    filters = IdFilters.empty(IDS).with_blocks([(0, bits_of(both), column_of(both))])
     with pytest.raises(ValueError, match="block 0 lack a period"):
-        filters.with_block(0, id_filter.bit_of(2), column_of({2: both[2]}))
+        filters.with_blocks([(0, id_filter.bit_of(2), column_of({2: both[2]}))])
