@@ -16,9 +16,12 @@ from typing import NamedTuple
 import uvloop
 
 from benchmarks import load, requests, rig
+from relay.app.maintenance import AUDIENCE_PAUSE_S
 from relay.core.clock import SystemClock
 from relay.store import engines
+from relay.store.audience import rollup
 from relay.store.sqlite import id_periods
+from relay.store.sqlite.audience_tables import SqliteAudienceTables
 from relay.store.sqlite.funnel_tables import oldest_uncounted
 from relay.store.sqlite.settings import SqliteSettings
 
@@ -30,6 +33,9 @@ BUILD_S = 1800.0
 
 COUNT_S = 120.0
 """Deadline of the audience of the events of one turn."""
+
+AUDIENCE_LOOK_S = 4 * AUDIENCE_PAUSE_S
+"""Time in which the relay notices that it is complete."""
 
 _STEP = 100_000
 # Events whose bodies retention has removed. The audience has counted them.
@@ -126,9 +132,11 @@ def _filters(db: sqlite3.Connection) -> int:
     return sum(periods.bit_count() for (periods,) in db.execute("SELECT periods FROM id_filters"))
 
 
-def _is_counted(database: Path) -> bool:
+def _has_audience(database: Path) -> bool:
+    """Whether all events are counted, by day too."""
     with closing(sqlite3.connect(database)) as db:
-        return oldest_uncounted(db) is None
+        tables = SqliteAudienceTables(db)
+        return oldest_uncounted(db) is None and rollup.next_batch(tables) is None
 
 
 async def _create(settings: SqliteSettings) -> None:
@@ -139,8 +147,10 @@ def _turn(relay: rig.Relay, folder: Path, *, seconds: int, rate: float) -> Turn:
     file = folder / "requests"
     requests.write(file, RATE_MAX * seconds)
     with relay.running() as running:
-        # The audience of the turn before is no cost of its ids.
-        rig.until(lambda: _is_counted(relay.database), seconds=COUNT_S)
+        # The audience of the turn before is no cost of its ids; the relay of an empty store looks
+        # for more only ten seconds after its start.
+        rig.until(lambda: _has_audience(relay.database), seconds=COUNT_S)
+        time.sleep(AUDIENCE_LOOK_S)
         flooded = load.flood(relay.listen, file, seconds=seconds)
         if running.metric('relay_requests_total{code="200"'):
             sys.exit("the file of requests was too short: some events came twice")
