@@ -17,10 +17,9 @@ BLOCK_BITS = 3
 """Eight periods have a byte."""
 
 _PLACES_PER_ID = 16
-_PARTS = 16
-"""Parts of a column, so that no write of one delays other threads for long."""
 _STEP_ROWS = 4096
-"""Rows written for one column after another, while the processor's cache holds them."""
+"""Rows written for one column after another: the processor's cache holds them, and no write delays
+other threads for long."""
 _SPARE_BLOCKS = 2
 _WORDS = Struct(f"<{PROBES}I")
 
@@ -66,34 +65,32 @@ class _Rows:
     def __init__(self, length: int, width: int) -> None:
         self.width = width
         self._length = length
-        self._part = length // _PARTS
-        self._shift = self._part.bit_length() - 1
-        self._parts = [bytearray(self._part * width) for _ in range(_PARTS)]
+        self._step = min(_STEP_ROWS, length)
+        self._bytes = bytearray(length * width)
 
     def put(self, columns: Iterable[tuple[int, bytes]]) -> None:
         """Write columns in their slots."""
-        columns, width, step = tuple(columns), self.width, min(_STEP_ROWS, self._part)
-        for start in range(0, self._length, step):
-            part, first = self._parts[start // self._part], start % self._part * width
+        columns = tuple(columns)
+        for start in range(0, self._length, self._step):
             for slot, column in columns:
-                piece = column[start : start + step]
-                part[first + slot : first + step * width : width] = piece
+                self._bytes[self._piece(start, slot)] = column[start : start + self._step]
 
     def widened(self, width: int) -> "_Rows":
         wide = _Rows(self._length, width)
-        for slot in range(self.width):
-            for old, new in zip(self._parts, wide._parts, strict=True):
-                new[slot::width] = old[slot :: self.width]
+        for start in range(0, self._length, self._step):
+            for slot in range(self.width):
+                wide._bytes[wide._piece(start, slot)] = self._bytes[self._piece(start, slot)]
         return wide
+
+    def _piece(self, start: int, slot: int) -> slice:
+        return slice(start * self.width + slot, (start + self._step) * self.width, self.width)
 
     def common(self, found: Iterable[int], bits: int) -> int:
         """Return those of the bits that are set in the rows of all places."""
-        width, parts, shift, last_part = self.width, self._parts, self._shift, _PARTS - 1
-        within = self._part - 1
+        rows, width, last = self._bytes, self.width, self._length - 1
         for place in found:
-            start = (place & within) * width
-            row = parts[place >> shift & last_part][start : start + width]
-            bits &= int.from_bytes(row, "little")
+            start = (place & last) * width
+            bits &= int.from_bytes(rows[start : start + width], "little")
             if not bits:
                 break
         return bits
@@ -104,8 +101,8 @@ class IdFilters:
     """The filters in use; another thread may add one meanwhile."""
 
     _rows: _Rows
-    _slots: Mapping[int, int]
-    """Places in the row, by block."""
+    _blocks: Mapping[int, int]
+    """Blocks by their places in the row, because each test asks for them by these."""
     _active: int = 0
     """The bits in the row of the periods that have a filter."""
 
@@ -119,13 +116,14 @@ class IdFilters:
 
         Raises ValueError if one leaves out a period in use, which goes on being tested meanwhile.
         """
-        slots, rows, active = dict(self._slots), self._rows, self._active
+        blocks, rows, active = dict(self._blocks), self._rows, self._active
+        slots = {block: slot for slot, block in blocks.items()}
         placed: list[tuple[int, bytes]] = []
         for block, periods, column in columns:
             if block not in slots:
-                used = set(slots.values())
-                slots[block] = next(slot for slot in range(len(used) + 1) if slot not in used)
+                slots[block] = next(slot for slot in range(len(blocks) + 1) if slot not in blocks)
             slot = slots[block]
+            blocks[slot] = block
             if active >> 8 * slot & 0xFF & ~periods:
                 raise ValueError(f"the filters of block {block} lack a period")
             active |= periods << 8 * slot
@@ -135,19 +133,22 @@ class IdFilters:
             # In proportion, because it copies all columns.
             rows = rows.widened(max(width, rows.width + max(_SPARE_BLOCKS, rows.width // 4)))
         rows.put(placed)
-        return IdFilters(rows, slots, active)
+        return IdFilters(rows, blocks, active)
 
     def without(self, blocks: Iterable[int]) -> "IdFilters":
         """Return these filters without those of some blocks."""
         gone = set(blocks)
-        bits = sum(0xFF << 8 * slot for block, slot in self._slots.items() if block in gone)
-        kept = {block: slot for block, slot in self._slots.items() if block not in gone}
+        bits = sum(0xFF << 8 * slot for slot, block in self._blocks.items() if block in gone)
+        kept = {slot: block for slot, block in self._blocks.items() if block not in gone}
         return IdFilters(self._rows, kept, self._active & ~bits)
 
     @property
     def blocks(self) -> frozenset[int]:
         """The blocks that have a filter."""
-        return frozenset(self._slots)
+        return frozenset(self._blocks.values())
+
+    def __bool__(self) -> bool:
+        return bool(self._blocks)
 
     def periods(self) -> list[int]:
         """Return the periods that have a filter."""
@@ -159,11 +160,10 @@ class IdFilters:
         return self._periods(bits) if bits else []
 
     def _periods(self, bits: int) -> list[int]:
-        blocks = {slot: block for block, slot in self._slots.items()}
         periods = []
         while bits:
             number = bits.bit_length() - 1
             bits ^= 1 << number
             slot, period = divmod(number, 1 << BLOCK_BITS)
-            periods.append((blocks[slot] << BLOCK_BITS) + period)
+            periods.append((self._blocks[slot] << BLOCK_BITS) + period)
         return periods

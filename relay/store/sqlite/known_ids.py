@@ -105,7 +105,7 @@ class KnownIds:
         """Return the indexed periods that may have an id that is not among the recent ones."""
         if event_id.startswith(id_periods.ERASED):
             return (*self.filters.periods(), *self._unfiltered)
-        if not self.filters.blocks:
+        if not self.filters:
             return self._unfiltered
         found = self.filters.matching(id_filter.places(self.key, source, event_id))
         return (*found, *self._unfiltered) if self._unfiltered else found
