@@ -1,12 +1,21 @@
 """Backpressure from the receiver on deliveries."""
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from relay.core.delivery_credit import DeliveryCredit
 
-THRESHOLD = 8
-"""Verified requests waiting for the store; a sender with a few connections stays below it."""
+THRESHOLD = 16
+"""Verified requests waiting for the store, some of which gather for a commit.
+
+A sender with a few connections stays below it.
+"""
+
+
+RELIEF_S = 0.005
+"""Time after which backpressure that has fallen must still be low: requests that were answered
+together are followed by as many new ones."""
 
 
 class Backpressure:
@@ -14,6 +23,7 @@ class Backpressure:
 
     def __init__(self) -> None:
         self._waiting = 0
+        self._look: asyncio.TimerHandle | None = None
         self.credit = DeliveryCredit()
         """What dispatchers may start all the same."""
 
@@ -26,6 +36,14 @@ class Backpressure:
             self.credit.earn()
         finally:
             self._waiting -= 1
+            if self._waiting == THRESHOLD and self._look is None and self.credit.is_requested():
+                loop = asyncio.get_running_loop()
+                self._look = loop.call_later(RELIEF_S, self._relieve)
+
+    def _relieve(self) -> None:
+        self._look = None
+        if not self.is_high():
+            self.credit.waive()
 
     def is_high(self) -> bool:
         """Whether deliveries should yield to requests."""

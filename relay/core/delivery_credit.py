@@ -61,6 +61,16 @@ class DeliveryCredit:
         """Let an account take part in the next sharing: its sink lacks nothing but credit."""
         self._waiting[account] = None
 
+    def is_requested(self) -> bool:
+        """Whether an account waits for credit."""
+        return bool(self._waiting)
+
+    def waive(self) -> None:
+        """Notify all accounts that wait, because deliveries need no credit for now."""
+        while self._waiting:
+            account, _ = self._waiting.popitem()
+            account.notify()
+
     def remind(self, account: CreditAccount) -> None:
         """Share the saved deliveries, however few, if the account is waiting for some."""
         if account.seen == self._acknowledgements:

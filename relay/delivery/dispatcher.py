@@ -215,7 +215,7 @@ class Dispatcher:
                 return wait_s
             self._backpressure.credit.request(self._credit)
             self._awaits_credit = not self._sends_alone()
-            # The end of backpressure sets no wakeup, so it is polled for.
+            # Then credit is shared however little it is, and a standstill of requests is noticed.
             return BACKPRESSURE_POLL_S
         if self._fetcher.buffer or self._fetcher.fetching or not room:
             # The end of a send or of a fetch sets the wakeup.

@@ -4,6 +4,7 @@ import asyncio
 from itertools import pairwise
 from pathlib import Path
 
+from relay.core.backpressure import RELIEF_S
 from relay.core.config_values import Duration
 from relay.core.delivery import SinkResponse
 from relay.core.delivery_credit import (
@@ -54,6 +55,33 @@ async def test_no_send_starts_without_credit_while_credit_is_earned(tmp_path: Pa
                 await asyncio.sleep(BACKPRESSURE_POLL_S / 2)
                 bench.acknowledge(1)
             assert not bench.sink.sent
+
+
+async def test_sends_start_soon_after_backpressure_has_ended(tmp_path: Path) -> None:
+    async with working(tmp_path, concurrency=30, timeout=HOUR) as bench:
+        bench.sink.always = 60.0
+        bench.acknowledge(1)
+        with bench.busy():
+            await bench.accept(*IDS)
+            await asyncio.sleep(RELIEF_S)
+            assert not bench.sink.sent
+        await asyncio.sleep(2 * RELIEF_S)
+        assert len(bench.sink.sent) == 30
+
+
+async def test_no_send_starts_between_requests_answered_together_and_those_that_follow(
+    tmp_path: Path,
+) -> None:
+    async with working(tmp_path, concurrency=30, timeout=HOUR) as bench:
+        bench.acknowledge(1)
+        with bench.busy():
+            await bench.accept(*IDS)
+            await asyncio.sleep(RELIEF_S)
+        for _ in range(4):
+            await asyncio.sleep(RELIEF_S / 2)
+            with bench.busy():
+                await asyncio.sleep(RELIEF_S)
+        assert not bench.sink.sent
 
 
 async def test_a_little_credit_is_used_soon(tmp_path: Path) -> None:
