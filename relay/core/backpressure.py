@@ -12,7 +12,6 @@ THRESHOLD = 16
 A sender with a few connections stays below it.
 """
 
-
 RELIEF_S = 0.005
 """Time after which backpressure that has fallen must still be low: requests that were answered
 together are followed by as many new ones."""

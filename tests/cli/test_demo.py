@@ -136,7 +136,9 @@ def test_the_opening_has_every_kind_then_suggests_commands_and_then_viewers_watc
     tmp_path: Path,
 ) -> None:
     result = demo("--events", "13", "--every", "0", "--viewers", "300", folder=tmp_path)
-    opening, watched = result.stderr.split("Ctrl-C ends the demo")
+    assert result.returncode == 0, result.stderr
+    opening, _, watched = result.stderr.partition("Ctrl-C ends the demo")
+    assert watched, result.stderr
     assert opening.index("webhook.test") < opening.index("Now 300 viewers come.")
     events = [orjson.loads(line) for line in result.stdout.splitlines()]
     assert len({event["event"] for event in events if event["id"] in opening}) == 7
