@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 
 FOLDER = Path(__file__).parent
-ENDPOINTS = {"destination", "floor_endpoint"}
+ENDPOINTS = {"destination", "floor_endpoint", "store_endpoint"}
 """Modules that benchmarks start, and that nobody runs by hand."""
 
 DEADLINE_S = 300.0
