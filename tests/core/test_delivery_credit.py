@@ -284,6 +284,17 @@ def test_a_request_that_is_not_stored_earns_nothing() -> None:
     assert sink.account.balance == 0
 
 
+def test_waived_credit_wakes_each_sink_that_waits_once(credit: DeliveryCredit) -> None:
+    sinks = [Sink(credit) for _ in range(3)]
+    for sink in sinks[:2]:
+        sink.ask()
+    assert credit.is_requested()
+    credit.waive()
+    credit.waive()
+    assert [sink.wakeups for sink in sinks] == [1, 1, 0]
+    assert not credit.is_requested()
+
+
 def test_backpressure_is_high_while_many_requests_wait() -> None:
     backpressure = Backpressure()
     waiting = [backpressure.waiting() for _ in range(THRESHOLD + 1)]
