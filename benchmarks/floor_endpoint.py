@@ -8,8 +8,9 @@ import asyncio
 import sys
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from itertools import chain
+from typing import Protocol
 
 import aiosqlite
 import uvicorn
@@ -78,16 +79,30 @@ class Endpoint:
         self._flushing = None
 
 
+class Served(Protocol):
+    """What `serve` needs of an endpoint."""
+
+    async def hook(self, request: Request) -> Response: ...
+
+    async def root(self, _: Request) -> Response: ...
+
+    def lifespan(self, _: Starlette) -> AbstractAsyncContextManager[None]: ...
+
+
 def main() -> None:
     port, file = sys.argv[1:]
-    endpoint = Endpoint(file)
+    serve(Endpoint(file), int(port))
+
+
+def serve(endpoint: Served, port: int) -> None:
+    """Run an endpoint on plain uvicorn."""
     app = Starlette(
         routes=[Route("/webhooks", endpoint.hook, methods=["POST"]), Route("/", endpoint.root)],
         lifespan=endpoint.lifespan,
     )
     uvicorn.run(
         app,
-        port=int(port),
+        port=port,
         loop="uvloop",
         http="httptools",
         log_level="warning",

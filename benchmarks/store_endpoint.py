@@ -10,12 +10,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
+from benchmarks.floor_endpoint import serve
 from benchmarks.rig import SECRET
 from relay.core.authentication import SigningSecret, SourceSettings, authenticate
 from relay.core.clock import SystemClock
@@ -59,19 +58,7 @@ class Endpoint:
 def main() -> None:
     port, file = sys.argv[1:]
     Path(file).parent.chmod(0o700)
-    endpoint = Endpoint(file)
-    app = Starlette(
-        routes=[Route("/webhooks", endpoint.hook, methods=["POST"]), Route("/", endpoint.root)],
-        lifespan=endpoint.lifespan,
-    )
-    uvicorn.run(
-        app,
-        port=int(port),
-        loop="uvloop",
-        http="httptools",
-        log_level="warning",
-        access_log=False,
-    )
+    serve(Endpoint(file), int(port))
 
 
 if __name__ == "__main__":

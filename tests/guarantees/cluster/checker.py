@@ -1,4 +1,4 @@
-"""Compares what was promised with what arrived and what the database says."""
+"""Checks that every acknowledged event arrived, and that the database agrees."""
 
 import time
 from bisect import bisect_right
@@ -13,7 +13,7 @@ from tests.guarantees.ledger import Place
 from tests.store.places import PostgresPlace
 
 NEAR_S = 5.0
-"""An outcome is written so long after the answer at the latest: the machine may be busy."""
+"""Longest time from an answer to the write of its outcome, on a busy machine."""
 
 
 @dataclass(frozen=True)
