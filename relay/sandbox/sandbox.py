@@ -88,12 +88,18 @@ class Sandbox:
 
     @contextlib.asynccontextmanager
     async def listen(self, address: Address = LOOPBACK) -> AsyncIterator[str]:
-        """Serve the app until the block ends, and run in real time unless the clock is stepped.
+        """Serve an address as `serve` does. Raises ListenFailed."""
+        with _bind(address) as bound:
+            async with self.serve(bound):
+                yield address.url(bound.getsockname()[1])
 
-        Yields the base URL. Raises ListenFailed.
+    @contextlib.asynccontextmanager
+    async def serve(self, bound: socket.socket) -> AsyncIterator[str]:
+        """Serve a socket until the block ends, and run in real time unless the clock is stepped.
+
+        Yields the base URL.
         """
-        bound = _bind(address)
-        url = address.url(bound.getsockname()[1])
+        url = Address.of(bound.getsockname()).url()
         try:
             async with connections.serving(self.app, bound), asyncio.TaskGroup() as group:
                 is_stepped = isinstance(self.schedule.clock, Steppable)

@@ -20,6 +20,7 @@ import pytest
 from click.testing import CliRunner
 
 from relay.cli import main
+from relay.cli.demo.environment import Listening
 
 pytestmark = pytest.mark.servers
 
@@ -236,6 +237,12 @@ def test_ports_in_use_are_avoided(tmp_path: Path) -> None:
     assert result.returncode == 0
     assert "202 accepted" in result.stderr
     assert "127.0.0.1:8080" not in result.stderr
+
+
+def test_demos_that_start_at_once_take_different_ports() -> None:
+    with Listening.opened() as one, Listening.opened() as other:
+        listening = (one.public, one.admin, one.service, other.public, other.admin, other.service)
+        assert len({each.getsockname() for each in listening}) == 6
 
 
 def test_on_a_terminal_every_line_fits_in_80_columns_and_has_colours(tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ import click
 import httpx
 import uvloop
 
-from relay.app.service import Service
-from relay.cli.demo.environment import Addresses, Environment, pipe, read_lines
+from relay.app.service import Host, Service
+from relay.cli.demo.environment import Environment, Listening, pipe, read_lines
 from relay.cli.demo.screen import Screen
 from relay.cli.demo.script import PACE_S, Script
 from relay.cli.parameters import Number
@@ -74,16 +74,15 @@ def demo(context: click.Context, *, events: int | None, every: float, viewers: i
     Comments go to stderr; if stdout is a file or a pipe, it gets the sink's JSON lines.
     """
     options = _Options(command=_command(context), events=events, pace_s=every, viewers=viewers)
-    with TemporaryDirectory(prefix="relay-demo-") as folder:
-        uvloop.run(_play(Path(folder), options))
+    with TemporaryDirectory(prefix="relay-demo-") as folder, Listening.opened() as listening:
+        uvloop.run(_play(Path(folder), listening, options))
 
 
-async def _play(folder: Path, options: _Options) -> None:
-    addresses = Addresses.free()
-    async with _sandbox() as sandbox, sandbox.listen(addresses.service) as url:
+async def _play(folder: Path, listening: Listening, options: _Options) -> None:
+    async with _sandbox() as sandbox, sandbox.serve(listening.service) as url:
         key = Secret(sandbox.keys.create_missing()[-1].value)
-        secret = await _register(url, key, addresses.webhook_url)
-        environment = Environment.build(folder, addresses, secret=secret, key=key)
+        secret = await _register(url, key, listening.webhook_url)
+        environment = Environment.build(folder, listening, secret=secret, key=key)
         screen = Screen(environment, command=options.command, viewers=options.viewers)
         script = Script(
             sandbox,
@@ -92,7 +91,7 @@ async def _play(folder: Path, options: _Options) -> None:
             pace_s=options.pace_s,
             viewers=options.viewers,
         )
-        await _relay(environment, screen, script)
+        await _relay(environment, listening, screen, script)
     script.close()
 
 
@@ -117,7 +116,9 @@ async def _register(url: str, key: Secret, webhook_url: str) -> Secret:
     return Secret(answer.raise_for_status().json()["secret"])
 
 
-async def _relay(environment: Environment, screen: Screen, script: Script) -> None:
+async def _relay(
+    environment: Environment, listening: Listening, screen: Screen, script: Script
+) -> None:
     """Run the relay, and play the script once it is ready, until a signal or the script's end."""
     loop = asyncio.get_running_loop()
     stop, ready = asyncio.Event(), asyncio.Event()
@@ -125,10 +126,11 @@ async def _relay(environment: Environment, screen: Screen, script: Script) -> No
         loop.add_signal_handler(number, stop.set)
     config = load(environment.config)
     log.configure(config.log)
+    host = Host(sockets={"public": listening.public, "admin": listening.admin})
     with pipe() as (read_end, write_end):
         # The sink writes to the stdout of its creation, here the pipe that the script reads.
         with redirect_stdout(write_end):
-            service = await Service.open(config, clock=SystemClock())
+            service = await Service.open(config, clock=SystemClock(), host=host)
         async with asyncio.TaskGroup() as group:
             serving = group.create_task(service.run(stop, ready=ready.set))
             watching = group.create_task(script.watch(await read_lines(read_end)))

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import secrets
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -50,25 +51,26 @@ events = ["*", "webhook.test"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Addresses:
-    """The addresses of the demo's servers: the usual ones where they are free."""
+class Listening:
+    """The sockets of the demo's servers, on the usual ports where they are free.
 
-    listen: Address
-    admin_listen: Address
-    service: Address
+    They listen before the servers start, so that no other program takes a port in between.
+    """
+
+    public: socket.socket
+    admin: socket.socket
+    service: socket.socket
     """That of the video service's stand-in."""
 
     @classmethod
-    def free(cls) -> Self:
-        return cls(
-            listen=_free_address(8080),
-            admin_listen=_free_address(9464),
-            service=_free_address(8090),
-        )
+    @contextmanager
+    def opened(cls) -> Iterator[Self]:
+        with _listen(8080) as public, _listen(9464) as admin, _listen(8090) as service:
+            yield cls(public=public, admin=admin, service=service)
 
     @property
     def webhook_url(self) -> str:
-        return f"{self.listen.url()}{PATH}"
+        return f"{_address(self.public).url()}{PATH}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,8 +89,9 @@ class Environment:
     service_url: str
 
     @classmethod
-    def build(cls, folder: Path, addresses: Addresses, *, secret: Secret, key: Secret) -> Self:
+    def build(cls, folder: Path, listening: Listening, *, secret: Secret, key: Secret) -> Self:
         """Write the secret's file and the config."""
+        admin = _address(listening.admin)
         environment = cls(
             config=folder / "config.toml",
             secret_file=folder / "secret",
@@ -96,9 +99,9 @@ class Environment:
             # Short enough to be copied by hand.
             token=Secret(secrets.token_hex(TOKEN_BYTES)),
             key=key,
-            webhook_url=addresses.webhook_url,
-            admin_url=addresses.admin_listen.url(),
-            service_url=addresses.service.url(),
+            webhook_url=listening.webhook_url,
+            admin_url=admin.url(),
+            service_url=_address(listening.service).url(),
         )
         environment.secret_file.write_text(f"{secret.reveal()}\n", encoding="utf-8")
         text = _CONFIG.format(
@@ -106,8 +109,8 @@ class Environment:
             token=json.dumps(environment.token.reveal()),
             secret=json.dumps(f"file:{environment.secret_file}", ensure_ascii=False),
             path=PATH,
-            listen=addresses.listen,
-            admin_listen=addresses.admin_listen,
+            listen=_address(listening.public),
+            admin_listen=admin,
         )
         environment.config.write_text(text, encoding="utf-8")
         return environment
@@ -130,10 +133,12 @@ async def read_lines(read_end: TextIO) -> asyncio.StreamReader:
     return lines
 
 
-def _free_address(port: int) -> Address:
+def _listen(port: int) -> socket.socket:
     try:
-        bind(Address(f"127.0.0.1:{port}")).close()
+        return bind(Address(f"127.0.0.1:{port}"))
     except ListenFailed:
-        with bind(Address("127.0.0.1:0")) as bound:
-            port = bound.getsockname()[1]
-    return Address(f"127.0.0.1:{port}")
+        return bind(Address("127.0.0.1:0"))
+
+
+def _address(listening: socket.socket) -> Address:
+    return Address.of(listening.getsockname())
