@@ -237,9 +237,11 @@ def _process(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
 
 def _wait(url: str) -> None:
     deadline = time.monotonic() + START_S
-    while time.monotonic() < deadline:
-        with contextlib.suppress(httpx.HTTPError):
-            if httpx.get(url, trust_env=False).is_success:
-                return
-        time.sleep(0.01)
+    # One client: each makes a TLS context, which takes longer than the pause.
+    with httpx.Client(trust_env=False) as client:
+        while time.monotonic() < deadline:
+            with contextlib.suppress(httpx.HTTPError):
+                if client.get(url).is_success:
+                    return
+            time.sleep(0.01)
     raise TimeoutError(f"{url} did not answer")
