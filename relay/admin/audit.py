@@ -2,9 +2,10 @@
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, fields
 from typing import Any, Self
 
+import msgspec
+from msgspec.structs import fields
 from starlette.requests import Request
 
 from relay.admin.problem import response_to
@@ -18,8 +19,7 @@ ACTOR = "admin"
 """Label of the token that may change something."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Client:
+class Client(msgspec.Struct, frozen=True, kw_only=True):
     """The origin of a change."""
 
     address: str | None
@@ -34,11 +34,10 @@ class Client:
         return cls(address=address, via=request.headers.get("user-agent"))
 
 
-@dataclass(slots=True)
-class Entry:
+class Entry(msgspec.Struct):
     """The result of a change, filled in where the change is made."""
 
-    result: Mapping[str, Any] = field(default_factory=dict)
+    result: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
 
 class Auditor:
@@ -123,7 +122,7 @@ def counts(response: object) -> dict[str, int]:
 
 
 def values_of(*records: object) -> dict[str, Any]:
-    """Return the fields of dataclasses with their values."""
+    """Return the fields of structs with their values."""
     return {
         column.name: getattr(record, column.name)
         for record in records

@@ -2,7 +2,8 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from relay.admin.services import AdminServices, Reading
 from relay.core.downtime import Downtime
@@ -24,8 +25,7 @@ ABSENCES_MAX = 100
 _NO_OVERVIEW = Overview(alive_ms=None, replaying_ms={}, dead={}, unreadable=0, unreadable_ms=None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SinkFacts:
+class SinkFacts(msgspec.Struct, frozen=True, kw_only=True):
     """One sink; values that the store could not return are None."""
 
     name: str
@@ -46,16 +46,14 @@ class SinkFacts:
         return self.condition or SinkStatus(name=self.name, type=None, state="not configured")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LastEvent:
+class LastEvent(msgspec.Struct, frozen=True, kw_only=True):
     """Time of the last event of a kind."""
 
     kind: str
     at_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourceFacts:
+class SourceFacts(msgspec.Struct, frozen=True, kw_only=True):
     """One source of the config."""
 
     name: str
@@ -71,8 +69,7 @@ class SourceFacts:
     reconciles_by_itself: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoreFacts:
+class StoreFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The store and its disk."""
 
     location: str
@@ -93,8 +90,7 @@ class StoreFacts:
     """Time of the last of these."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """All facts; times are milliseconds since the epoch."""
 
     version: str
@@ -119,8 +115,7 @@ class Facts:
     """Refused reloads whose faults are not fixed yet."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Stored:
+class _Stored(msgspec.Struct, frozen=True, kw_only=True):
     """Values read from the store; defaults if there is an error."""
 
     backlogs: Mapping[str, Backlog] | None = None

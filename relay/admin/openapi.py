@@ -2,10 +2,10 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from typing import Any
 
 import msgspec
+from msgspec.structs import fields
 
 from relay.admin.operation import Operation
 from relay.admin.problem import Problem

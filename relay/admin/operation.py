@@ -1,11 +1,11 @@
 """One operation of the API, declared once for its route and for the API's document."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields
 from inspect import getdoc
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec.structs import fields
 from starlette.convertors import Convertor, register_url_convertor
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -37,23 +37,21 @@ class _Number(Convertor[int]):
 register_url_convertor("number", _Number())
 
 
-@dataclass(frozen=True, slots=True)
-class Nothing:
+class Nothing(msgspec.Struct, frozen=True):
     """No parameters."""
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
+class Operation(msgspec.Struct, frozen=True):
     """A handler with its method and path; its signature and its docstring describe the rest.
 
     A handler takes the services, the parameters from path and query, and the body if there is one,
-    and returns the response: each a dataclass. A bad request is refused before it is called.
+    and returns the response: each a struct. A bad request is refused before it is called.
     """
 
     method: str
     path: str
     handler: Handler
-    problems: Mapping[int, str] = field(default_factory=dict)
+    problems: Mapping[int, str] = msgspec.field(default_factory=dict)
     """Descriptions of the error responses, by status."""
     read_only: bool = False
     """Set for a POST that changes nothing and is therefore not audited."""
@@ -151,7 +149,7 @@ async def _body(request: Request, kind: type[T]) -> T:
 
 
 def convert(values: dict[str, Any], kind: type[T], *, strict: bool) -> T:
-    """Build a dataclass of valid values; raises HTTPException. Texts count as numbers if lax."""
+    """Build a struct of valid values; raises HTTPException. Texts count as numbers if lax."""
     known = [each.name for each in fields(kind)]  # type: ignore[arg-type]
     for name in values:
         if name not in known:

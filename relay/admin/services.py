@@ -1,8 +1,9 @@
 """Parts of the relay that the admin API uses."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
+
+import msgspec
 
 from relay.admin.audit import Auditor
 from relay.admin.readiness import Readiness
@@ -87,8 +88,7 @@ class Replays(Protocol):
     async def cancel(self, number: int) -> Replay | None: ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class Reading(msgspec.Struct, frozen=True, kw_only=True):
     """One reload of the config."""
 
     at_ms: int
@@ -189,8 +189,7 @@ class Reconciliations(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdminServices:
+class AdminServices(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that the admin app uses."""
 
     store: Store

@@ -5,8 +5,9 @@ import os
 import socket
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
 from functools import partial
+
+import msgspec
 
 from relay.admin import AdminServices, admin_app
 from relay.admin.audit import Auditor
@@ -45,13 +46,12 @@ from relay.telemetry.traffic import Traffic
 ADMIN_GRACE = Duration.parse("1s")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Host:
+class Host(msgspec.Struct, frozen=True, kw_only=True):
     """What the process gives to its relay."""
 
-    environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    environ: Mapping[str, str] = msgspec.field(default_factory=lambda: os.environ)
     """A reload resolves `env:` in it."""
-    sockets: Mapping[Side, socket.socket] = field(default_factory=dict)
+    sockets: Mapping[Side, socket.socket] = msgspec.field(default_factory=dict)
     """Inherited sockets, served in place of addresses."""
     manager: ServiceManager | None = None
     hang_timer: HangTimer | None = None

@@ -2,8 +2,9 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from relay.cli.output import safe
 from relay.cli.subscription import Subscription, listed, wanted
@@ -21,8 +22,7 @@ _OF_KEY = frozenset({"key refused", "cannot connect", "no answer", "TLS failed"}
 """Failures that concern the API as a whole, so that another request would fail as well."""
 
 
-@dataclass(frozen=True)
-class ApiCheck:
+class ApiCheck(msgspec.Struct, frozen=True):
     """The result for the API of one source."""
 
     source: str
@@ -30,8 +30,7 @@ class ApiCheck:
     text: str
 
 
-@dataclass(frozen=True)
-class _Finding:
+class _Finding(msgspec.Struct, frozen=True):
     ok: bool
     text: str
 

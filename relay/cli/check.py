@@ -4,11 +4,12 @@ import asyncio
 import re
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
 import click
+import msgspec
+from msgspec.structs import asdict, replace
 
 from relay import sinks
 from relay.cli import api_check, check_results, moments
@@ -25,8 +26,7 @@ from relay.core.sink import Sink, SinkSettings
 from relay.store import StoreSettings, engines
 
 
-@dataclass(frozen=True)
-class Contact:
+class Contact(msgspec.Struct, frozen=True):
     """The result of one sink's `check`."""
 
     sink: str
@@ -35,8 +35,7 @@ class Contact:
     text: str
 
 
-@dataclass(frozen=True)
-class Database:
+class Database(msgspec.Struct, frozen=True):
     """The result of the connection to the store's database."""
 
     ok: bool
@@ -104,7 +103,9 @@ def verify(
         tolerance=tolerance,
     )
     lines = [f"{diagnosis.result}: {diagnosis.text}", diagnosis.cause]
-    return Output({"ok": diagnosis.good, **vars(diagnosis)}, filter(None, lines), ok=diagnosis.good)
+    return Output(
+        {"ok": diagnosis.good, **asdict(diagnosis)}, filter(None, lines), ok=diagnosis.good
+    )
 
 
 def _load_usable(path: Path) -> Config:

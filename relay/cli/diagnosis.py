@@ -6,9 +6,9 @@ The texts contain neither the received digest nor the expected one.
 import json
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import orjson
 
 from relay.core import signature
@@ -19,8 +19,7 @@ _MARK = b"\xef\xbb\xbf"
 _MILLISECONDS = re.compile(rb"[0-9]{13}")
 
 
-@dataclass(frozen=True)
-class Diagnosis:
+class Diagnosis(msgspec.Struct, frozen=True):
     """The result, its explanation, and `cause`: a change to the request that a match proves."""
 
     result: str

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import httpx
@@ -18,8 +17,7 @@ T = TypeVar("T")
 _UNKNOWN_OPERATION = frozenset({httpx.codes.NOT_FOUND, httpx.codes.METHOD_NOT_ALLOWED})
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(msgspec.Struct, frozen=True):
     """The relay that sent a response."""
 
     address: str

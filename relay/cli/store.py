@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
+from msgspec.structs import asdict
 
 from relay.cli.client import Client, connected, relay_command
 from relay.cli.output import pairs, table
@@ -135,7 +136,7 @@ def _output(place: str, inspection: Inspection) -> Output:
         sink: {status: counts[status] for status in (Status.PENDING, Status.DEAD)}
         for sink, counts in content.sinks.items()
     }
-    document |= vars(content) | {"sinks": sinks}
+    document |= asdict(content) | {"sinks": sinks}
     verdict = "sound" if not faults else "1 fault" if len(faults) == 1 else f"{len(faults)} faults"
     rows = [*_counts(content), ("size", size(inspection.size_bytes))]
     rows += [("fault", fault) for fault in faults]

@@ -2,12 +2,12 @@
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 import httpx
+import msgspec
 
 from relay.cli.parameters import config_option, parsed
 from relay.config import default_path, load_admin_address, load_admin_token
@@ -17,8 +17,7 @@ from relay.core.errors import ApiError, ConfigError
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class Target(msgspec.Struct, frozen=True, kw_only=True):
     """The options of a command that select a relay; the config supplies absent ones."""
 
     path: Path | None

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -49,8 +48,7 @@ _SECTIONS: dict[str, type[msgspec.Struct]] = {
 }
 
 
-@dataclass(frozen=True)
-class Config:
+class Config(msgspec.Struct, frozen=True):
     """A valid config; its secrets do not print."""
 
     server: ServerSettings

@@ -1,9 +1,9 @@
 """Compares a new config with the running one, and finds changes that need a restart."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from msgspec.structs import asdict, replace
 
 from relay.config import Config
@@ -16,8 +16,7 @@ _FIXED = {"server": ("listen", "admin_listen"), "store": (), "log": ()}
 _STAYS = "cannot change while the relay runs: restore the old value, or restart the relay"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
+class Difference(msgspec.Struct, frozen=True, kw_only=True):
     """Names of changed tables, in the order of the config."""
 
     added: tuple[str, ...]
@@ -25,8 +24,7 @@ class Difference:
     removed: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Changes:
+class Changes(msgspec.Struct, frozen=True, kw_only=True):
     """Differences between two configs, by name."""
 
     sinks: Difference

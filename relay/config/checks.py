@@ -1,9 +1,10 @@
 """Checks of several values together, and warnings about unusual values."""
 
 import stat
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
+
+import msgspec
 
 from relay.config.api_checks import check_api
 from relay.config.secret_checks import check_form, check_secrets
@@ -22,8 +23,7 @@ SENDER_RETRY_WINDOW = Duration.parse("11m")
 TOLERANCE_LONG = Duration.parse("1h")
 
 
-@dataclass(frozen=True)
-class Document:
+class Document(msgspec.Struct, frozen=True):
     """All tables of a document; `routes` parallels `sinks`, with None for an invalid rule."""
 
     server: Table

@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import partial, reduce
 from operator import or_
 from pathlib import Path
@@ -54,12 +53,11 @@ class Place(NamedTuple):
         return Place(f"{self.text}[{index}]{label}", f"{self.rule}[]")
 
 
-@dataclass
-class Findings:
+class Findings(msgspec.Struct):
     """Faults and warnings of one document."""
 
-    faults: list[Fault] = field(default_factory=list)
-    warnings: list[Fault] = field(default_factory=list)
+    faults: list[Fault] = msgspec.field(default_factory=list)
+    warnings: list[Fault] = msgspec.field(default_factory=list)
 
     def fault(self, place: Place, message: str) -> None:
         self.faults.append(Fault(place.text, message))
@@ -73,8 +71,7 @@ class Findings:
             raise ConfigError(str(file), tuple(self.faults))
 
 
-@dataclass(frozen=True)
-class Table:
+class Table(msgspec.Struct, frozen=True):
     """The values of one table: valid ones, defaults, and FAULTY for unreadable ones."""
 
     place: Place

@@ -4,8 +4,9 @@ Without it, a load that never pauses would stop all deliveries.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from operator import attrgetter
+
+import msgspec
 
 ACKNOWLEDGEMENTS_PER_DELIVERY = 7
 """Acknowledgements that earn one delivery."""
@@ -17,8 +18,7 @@ SAVED_MAX = 64
 """Deliveries saved up at most, which bounds the burst after a time without any to send."""
 
 
-@dataclass(eq=False, slots=True)
-class CreditAccount:
+class CreditAccount(msgspec.Struct, eq=False):
     """The deliveries that one sink may start; `notify` is called when it gets some."""
 
     notify: Callable[[], None]

@@ -3,7 +3,7 @@
 An event is lost only if all of its six attempts fall into the downtime (delivery.md, section 1).
 """
 
-from dataclasses import dataclass
+import msgspec
 
 from relay.core.delivery_rules import WINDOW_S
 
@@ -11,8 +11,7 @@ WINDOW_MS = WINDOW_S * 1000
 """Time from an event's first attempt to its last, in milliseconds."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Interval:
+class Interval(msgspec.Struct, frozen=True, kw_only=True):
     """A period between two moments, in milliseconds since the epoch."""
 
     from_ms: int
@@ -23,8 +22,7 @@ class Interval:
         return (self.to_ms - self.from_ms) / 1000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Downtime(Interval):
+class Downtime(Interval, frozen=True, kw_only=True):
     """The period from the last heartbeat to the next start."""
 
     lacks: Interval | None

@@ -6,6 +6,8 @@ Their texts are logged and shown, so they never hold a secret, a URL, an address
 from dataclasses import KW_ONLY, dataclass
 from typing import Literal, Self
 
+import msgspec
+
 RejectReason = Literal["missing", "ambiguous", "malformed", "mismatch", "stale", "future"]
 BodyFault = Literal["too_large", "timeout", "disconnected"]
 
@@ -45,8 +47,7 @@ class UnreadableSetting(RelayError):
     """A check needs a setting whose value is unreadable and reported already: skip the check."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
+class Fault(msgspec.Struct, frozen=True):
     """A fault in a config: the key (`sink[1].retry.first`) and the expected value."""
 
     path: str

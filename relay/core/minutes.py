@@ -1,14 +1,13 @@
 """Lengths of time, and what a relay did in one minute."""
 
-from dataclasses import dataclass
+import msgspec
 
 MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS
 DAY_MS = 24 * HOUR_MS
 
 
-@dataclass(frozen=True, slots=True)
-class Minute:
+class Minute(msgspec.Struct, frozen=True):
     """Counts of one minute; None for a count that is not known, which is not zero."""
 
     at_ms: int

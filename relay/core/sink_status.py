@@ -1,13 +1,13 @@
 """A sink's state and throughput, as operators see them."""
 
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 State = Literal["active", "throttled", "parked", "paused"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SinkStatus:
+class SinkStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Status of one sink; times are milliseconds since the epoch."""
 
     name: str

@@ -1,10 +1,9 @@
 """Counts of accepted events by source, kind and milestone."""
 
-from dataclasses import dataclass
+import msgspec
 
 
-@dataclass(slots=True)
-class Total:
+class Total(msgspec.Struct):
     """The stored count of new events of one source, kind and milestone."""
 
     source: str

@@ -4,9 +4,10 @@ Times are seconds of a monotonic clock, passed in.
 """
 
 import math
-from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple
+
+import msgspec
 
 from relay.core.config_values import Rate
 from relay.core.errors import Misconfigured, Refused, SinkError, Temporary
@@ -52,8 +53,7 @@ class Ticket(NamedTuple):
     """Whether the breaker was tripped."""
 
 
-@dataclass(slots=True)
-class _Round:
+class _Round(msgspec.Struct):
     """Probes of one kind, which have failed as a round once all of them have."""
 
     at_s: float = -math.inf

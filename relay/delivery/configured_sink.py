@@ -2,7 +2,8 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from relay.core.errors import Temporary
 from relay.core.sink import Sink, SinkSettings
@@ -16,8 +17,7 @@ CLOSE_TIMEOUT_S = 5.0
 _CLOSED = "the sink was closed during the check"
 
 
-@dataclass(eq=False, slots=True)
-class ConfiguredSink:
+class ConfiguredSink(msgspec.Struct, eq=False):
     """A sink and its dispatcher, which runs unless another relay dispatches the sink."""
 
     settings: SinkSettings
@@ -25,7 +25,7 @@ class ConfiguredSink:
     dispatcher: Dispatcher
     life: asyncio.Task[None] | None = None
     """None while another relay dispatches the sink."""
-    checks: set[asyncio.Task[str | None]] = field(default_factory=set)
+    checks: set[asyncio.Task[str | None]] = msgspec.field(default_factory=set)
     """Those in progress."""
     is_closing: bool = False
 

@@ -2,8 +2,8 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
 
+import msgspec
 from msgspec.structs import replace
 
 from relay.core.delivery import SinkResponse
@@ -26,13 +26,12 @@ DISLIKED_MAX = 1024
 _Attempt = Callable[[Sequence[Event]], Awaitable[list[AttemptResult]]]
 
 
-@dataclass(slots=True)
-class Enrichment:
+class Enrichment(msgspec.Struct):
     """Enriches one sink's batches."""
 
     settings: SinkSettings
     enricher: Enricher
-    _failures: dict[tuple[str, str], int] = field(default_factory=dict)
+    _failures: dict[tuple[str, str], int] = msgspec.field(default_factory=dict)
     """Failures of enriched events by (source, id), as far as the destination responded."""
 
     async def enrich(self, events: Sequence[Event]) -> list[Event]:

@@ -3,8 +3,9 @@
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Generic, TypeVar
+
+import msgspec
 
 from relay.core.delivery import SinkResponse
 from relay.core.errors import Refused, Temporary
@@ -62,8 +63,7 @@ class SplittingSink(BatchOnlySink, Generic[Item]):
         return [batch.outcomes[place] for place in range(len(events))]
 
 
-@dataclass(slots=True)
-class _Batch(Generic[Item]):
+class _Batch(msgspec.Struct, Generic[Item]):
     """One batch in flight; an item that has an outcome keeps it."""
 
     send: Send[Item]

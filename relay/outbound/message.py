@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Literal, NamedTuple
+
+import msgspec
 
 from relay.core import sample_events
 from relay.core.errors import InvalidRule, InvalidTemplate, Refused
@@ -98,8 +99,7 @@ class Reserved(NamedTuple):
     """The operator may choose one by fixed text up to this mark; with None, no one may."""
 
 
-@dataclass(frozen=True)
-class Naming:
+class Naming(msgspec.Struct, frozen=True):
     """Rules for the names of a broker's subjects, topics, queues or streams."""
 
     fits: Callable[[str], object]

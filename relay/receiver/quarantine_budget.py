@@ -1,6 +1,6 @@
 """Limits on the requests quarantined for a source while its secret is rotated."""
 
-from dataclasses import dataclass
+import msgspec
 
 COUNT_MAX = 50_000
 """Fifteen minutes of ten events a second, each tried five times in that time."""
@@ -12,8 +12,7 @@ RATE_MAX = 200
 """Requests per second, and the largest burst; leaves most of the disk's rate to other work."""
 
 
-@dataclass(slots=True)
-class QuarantineBudget:
+class QuarantineBudget(msgspec.Struct):
     """A rotation's figures in memory, so that refusing a request needs no query."""
 
     until_ms: int = 0

@@ -1,8 +1,9 @@
 """Which changes of videos the store has not seen: the list of videos against what it knows."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+import msgspec
 
 from relay.core.reconstruction import CREATED, DELETED, TRASHED, processed
 from relay.reconciliation.period import Period
@@ -25,13 +26,12 @@ class Change(NamedTuple):
     at_ms: int
 
 
-@dataclass(slots=True)
-class LibraryChanges:
+class LibraryChanges(msgspec.Struct):
     """Changes of videos in a period."""
 
-    changes: list[Change] = field(default_factory=list)
-    unsure: list[Reason] = field(default_factory=list)
-    left: list[Reason] = field(default_factory=list)
+    changes: list[Change] = msgspec.field(default_factory=list)
+    unsure: list[Reason] = msgspec.field(default_factory=list)
+    left: list[Reason] = msgspec.field(default_factory=list)
 
 
 def compare(

@@ -6,8 +6,9 @@ bounds leave a doubt, the person's own answer of the API, which joins all views,
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+import msgspec
 
 from relay.core.event import MILESTONES
 from relay.reconciliation.period import Period
@@ -30,20 +31,18 @@ class Milestone(NamedTuple):
     at_ms: int
 
 
-@dataclass(slots=True)
-class MilestoneDecision:
+class MilestoneDecision(msgspec.Struct):
     """The milestones to reconstruct for one person and one video, and what stays unknown."""
 
-    reached: list[Milestone] = field(default_factory=list)
-    unsure: list[Reason] = field(default_factory=list)
-    left: list[Reason] = field(default_factory=list)
+    reached: list[Milestone] = msgspec.field(default_factory=list)
+    unsure: list[Reason] = msgspec.field(default_factory=list)
+    left: list[Reason] = msgspec.field(default_factory=list)
     """What the next run may find."""
     in_doubt: bool = False
     """Only the person's own answer of the API can tell; all else is void."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KnownMilestones:
+class KnownMilestones(msgspec.Struct, frozen=True, kw_only=True):
     """What else is known of one person's views of one video."""
 
     steps: Mapping[str, int]

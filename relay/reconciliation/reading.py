@@ -2,7 +2,8 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from relay.reconciliation.period import Period
 from relay.reconciliation.views import ViewsRead
@@ -14,8 +15,7 @@ ReportProgress = Callable[[str, int, int], None]
 """Called with the name of a step, the number of items done, and their total, 0 if unknown."""
 
 
-@dataclass(frozen=True, slots=True)
-class ViewsFrom:
+class ViewsFrom(msgspec.Struct, frozen=True):
     """The views that were read."""
 
     read: ViewsRead

@@ -3,8 +3,10 @@
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Protocol
+
+import msgspec
+from msgspec.structs import replace
 
 from relay.core.api_settings import ApiSettings
 from relay.core.clock import Clock
@@ -35,8 +37,7 @@ class Reconstruct(Protocol):
     async def __call__(self, event: Event, *, person: Person | None) -> ReconstructionOutcome: ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class Source(msgspec.Struct, frozen=True, kw_only=True):
     """What a run asks and what it compares with."""
 
     name: str

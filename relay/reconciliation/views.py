@@ -1,8 +1,9 @@
 """Views of videos by person: what is known of them from the sender's list of views."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
+
+import msgspec
 
 from relay.core.event import folded
 from relay.reconciliation.period import VIEW_MAX_MS, Period
@@ -17,8 +18,7 @@ When = Literal["before", "within", "open"]
 """Before: over before the period. Open: may go on, or may have gone on after the horizon."""
 
 
-@dataclass(slots=True)
-class Views:
+class Views(msgspec.Struct):
     """Some views of one video by one person, added up."""
 
     count: int = 0
@@ -51,20 +51,19 @@ class Reached(NamedTuple):
     low: float
 
 
-@dataclass(slots=True)
-class History:
+class History(msgspec.Struct):
     """All views of one video by one person of the period."""
 
     email: str
     name: str | None = None
     title: str | None = None
-    before: Views = field(default_factory=Views)
-    within: Views = field(default_factory=Views)
+    before: Views = msgspec.field(default_factory=Views)
+    within: Views = msgspec.field(default_factory=Views)
     open: int = 0
     """Views that may go on, or ended after the horizon."""
     first_within_ms: int | None = None
     """Start of the first view that began within the period."""
-    ends: list[Reached] = field(default_factory=list)
+    ends: list[Reached] = msgspec.field(default_factory=list)
 
 
 class Form(NamedTuple):
@@ -76,13 +75,12 @@ class Form(NamedTuple):
     at_ms: int
 
 
-@dataclass(slots=True)
-class ViewsRead:
+class ViewsRead(msgspec.Struct):
     """What the list of views says, gathered page by page."""
 
-    histories: dict[tuple[str, str], History] = field(default_factory=dict)
+    histories: dict[tuple[str, str], History] = msgspec.field(default_factory=dict)
     """By the folded address and the video."""
-    forms: list[Form] = field(default_factory=list)
+    forms: list[Form] = msgspec.field(default_factory=list)
     views: int = 0
     earlier: int = 0
     """Views that were over before the period."""

@@ -4,7 +4,8 @@ import math
 import secrets
 from collections import defaultdict, deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from relay.core.clock import Clock
 from relay.sandbox.errors import Refusal, unknown
@@ -16,8 +17,7 @@ LEVELS: tuple[Access, ...] = ("Read only", "Read & write videos", "Admin")
 _MINUTE_S = 60.0
 
 
-@dataclass(slots=True)
-class Limits:
+class Limits(msgspec.Struct):
     """Requests that a key may make in a minute; `--speed` does not change it."""
 
     requests: int = 600

@@ -3,11 +3,12 @@
 Every address is under example.com or example.org.
 """
 
-from dataclasses import dataclass
 from itertools import product
 from random import Random
 from typing import Literal, TypeVar
 from unicodedata import normalize
+
+import msgspec
 
 from relay.sandbox.model import Person
 
@@ -38,8 +39,7 @@ _PAUSE_H = (8.0, 48.0)
 """Mean hours between the visits of a person, from the keenest to the least keen."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Character:
+class Character(msgspec.Struct, frozen=True, kw_only=True):
     """What a person is like as a viewer."""
 
     acquaintance: Acquaintance

@@ -1,7 +1,8 @@
 """The parts of a sandbox, as its API uses them."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+
+import msgspec
 
 from relay.sandbox.faults import Faults
 from relay.sandbox.keys import Keys
@@ -17,8 +18,7 @@ def _unsaved() -> None:
     pass
 
 
-@dataclass(slots=True)
-class Services:
+class Services(msgspec.Struct):
     """One workspace and all that changes it."""
 
     workspace: Workspace
@@ -29,5 +29,5 @@ class Services:
     uploads: Uploads
     viewing: Viewing
     faults: Faults
-    save: Callable[[], None] = field(default=_unsaved)
+    save: Callable[[], None] = msgspec.field(default=_unsaved)
     """Called after each change that a request made, before its answer."""

@@ -5,7 +5,6 @@ Each milestone is recorded when its position is reached, not at the end of a par
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -35,8 +34,7 @@ class Visit(msgspec.Struct, kw_only=True, frozen=True):
     utm: dict[str, str] = {}
 
 
-@dataclass(kw_only=True)
-class _Play:
+class _Play(msgspec.Struct, kw_only=True):
     """The playing of a part; in a view, one at a time."""
 
     session: Session

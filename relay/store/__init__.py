@@ -1,7 +1,6 @@
 """The protocol of a store, which each engine fulfils in a folder of its own."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
 
 import msgspec
@@ -49,8 +48,7 @@ Tier = Literal["live", "replay", "tried"]
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Lease:
+class Lease(msgspec.Struct, frozen=True):
     """Deliveries that belong to the caller until it settles or releases them.
 
     `damaged` ones must not be sent, because their stored body differs from the received one.
@@ -63,8 +61,7 @@ class Lease:
     damaged: tuple[Delivery, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Backlog:
+class Backlog(msgspec.Struct, frozen=True):
     """Backlog of one sink; `oldest_ms` is the receipt of its oldest pending event."""
 
     pending: int = 0
@@ -72,16 +69,14 @@ class Backlog:
     oldest_ms: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class StoreWarning:
+class StoreWarning(msgspec.Struct, frozen=True):
     """A reason not to trust the disk or the engine, as a log line."""
 
     event: str
     fields: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Space:
+class Space(msgspec.Struct, frozen=True, kw_only=True):
     """Space on the disk of a store that has one of its own."""
 
     free_bytes: int

@@ -1,8 +1,9 @@
 """Protocol and record of the relay's absences."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, Protocol
+
+import msgspec
 
 from relay.core.downtime import Interval
 
@@ -18,8 +19,7 @@ LOSSLESS_MAX = 1000
 """Stored absences without a loss, so that frequent restarts do not fill the store."""
 
 
-@dataclass(frozen=True, slots=True)
-class Absence:
+class Absence(msgspec.Struct, frozen=True):
     """A gap between two heartbeats; times are milliseconds since the epoch."""
 
     id: int

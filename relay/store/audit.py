@@ -1,24 +1,23 @@
 """Protocol and records of the audit log."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import msgspec
 import orjson
 
 ROWS_MAX = 100_000
 """Number of changes kept: one per minute for ten weeks."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class Change(msgspec.Struct, frozen=True, kw_only=True):
     """One requested change."""
 
     operation: str
     """Operation id in the API's document."""
     target: str | None = None
     """Sink, source, or number of a replay or an absence."""
-    asked: Mapping[str, Any] = field(default_factory=dict)
+    asked: Mapping[str, Any] = msgspec.field(default_factory=dict)
     """Filter or other values of the request."""
     actor: str | None = None
     """Label of the token; None for a change without a request."""
@@ -28,8 +27,7 @@ class Change:
     """User-Agent, or another trigger."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChangeRecord(Change):
+class ChangeRecord(Change, frozen=True, kw_only=True):
     """One recorded change; times are milliseconds since the epoch."""
 
     id: int

@@ -1,10 +1,9 @@
 """Result of a copy of a store."""
 
-from dataclasses import dataclass
+import msgspec
 
 
-@dataclass(frozen=True, slots=True)
-class CopyResult:
+class CopyResult(msgspec.Struct, frozen=True):
     """One table after the copy."""
 
     table: str

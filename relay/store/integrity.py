@@ -1,7 +1,8 @@
 """Protocol and records of a store's inspections."""
 
-from dataclasses import dataclass, field
 from typing import Protocol
+
+import msgspec
 
 from relay.core.delivery import Status
 
@@ -10,20 +11,18 @@ DAMAGED_BODY = (
 )
 
 
-@dataclass(frozen=True)
-class Content:
+class Content(msgspec.Struct, frozen=True):
     """Contents of a store, from one snapshot."""
 
     schema: int
     events: int
     unreadable: int
     deliveries: dict[Status, int]
-    sinks: dict[str, dict[Status, int]] = field(default_factory=dict)
+    sinks: dict[str, dict[Status, int]] = msgspec.field(default_factory=dict)
     """Pending and dead deliveries by sink, without sinks that have none."""
 
 
-@dataclass(frozen=True)
-class Inspection:
+class Inspection(msgspec.Struct, frozen=True):
     """Contents and faults of a store; without readable contents there is a fault."""
 
     size_bytes: int

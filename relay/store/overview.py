@@ -1,11 +1,11 @@
 """Figures of the store for the verdict, besides the backlogs."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 
-@dataclass(frozen=True, slots=True)
-class DeadLetters:
+class DeadLetters(msgspec.Struct, frozen=True):
     """The dead letters of one sink."""
 
     since_ms: int | None
@@ -14,8 +14,7 @@ class DeadLetters:
     """Reason of the one of the newest event."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Overview:
+class Overview(msgspec.Struct, frozen=True, kw_only=True):
     """All figures; times are milliseconds since the epoch."""
 
     alive_ms: int | None

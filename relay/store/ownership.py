@@ -1,8 +1,9 @@
 """Which sinks this relay dispatches: all, or its share where several relays share a store."""
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from relay.core.config_values import Duration
 from relay.core.sink_status import SinkStatus
@@ -20,8 +21,7 @@ Raises StoreError; it is called again then.
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
+class Member(msgspec.Struct, frozen=True, kw_only=True):
     """One relay of those that share a store; times are milliseconds since the epoch."""
 
     name: str
@@ -40,16 +40,14 @@ class Member:
     is_self: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FreeSink:
+class FreeSink(msgspec.Struct, frozen=True, kw_only=True):
     """A sink that no relay dispatches, although there is one that could."""
 
     name: str
     since_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cluster:
+class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     """The relays that share a store, the same at each of them."""
 
     members: tuple[Member, ...]
@@ -74,8 +72,7 @@ class Cluster:
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Introduction:
+class Introduction(msgspec.Struct, frozen=True, kw_only=True):
     """What a relay tells the others of itself."""
 
     name: str

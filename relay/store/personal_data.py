@@ -1,14 +1,14 @@
 """Protocol and records of personal data, by e-mail address."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from relay.store.records import AttemptRecord, History
 
 
-@dataclass(frozen=True, slots=True)
-class SentEvents:
+class SentEvents(msgspec.Struct, frozen=True):
     """Events of one kind sent to one sink; `last_ms` is the end of the last such attempt."""
 
     sink: str
@@ -17,8 +17,7 @@ class SentEvents:
     last_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class UnderWay:
+class UnderWay(msgspec.Struct, frozen=True):
     """A delivery in flight when its event was erased."""
 
     sink: str
@@ -26,8 +25,7 @@ class UnderWay:
     id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Erasure:
+class Erasure(msgspec.Struct, frozen=True, kw_only=True):
     """Result or forecast of an erasure; the numbers are rows."""
 
     events: int
@@ -63,8 +61,7 @@ class Erasure:
     """What still holds the data after an erasure, in words for the operator; empty before it."""
 
 
-@dataclass(frozen=True, slots=True)
-class ErasureRecord:
+class ErasureRecord(msgspec.Struct, frozen=True):
     """One recorded erasure."""
 
     id: int
@@ -76,8 +73,7 @@ class ErasureRecord:
     erasure: Erasure | None
 
 
-@dataclass(frozen=True, slots=True)
-class KeptRequest:
+class KeptRequest(msgspec.Struct, frozen=True):
     """An unreadable or a quarantined request; `reason` says which."""
 
     source: str
@@ -89,8 +85,7 @@ class KeptRequest:
     """Whether the stored body differs from the received one; never set for a quarantined one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Mention:
+class Mention(msgspec.Struct, frozen=True):
     """A destination's answer that names the person, to an event about something else."""
 
     source: str
@@ -98,8 +93,7 @@ class Mention:
     attempt: AttemptRecord
 
 
-@dataclass(frozen=True, slots=True)
-class View:
+class View(msgspec.Struct, frozen=True):
     """A step that the person reached in a video; it outlives its event."""
 
     source: str
@@ -110,8 +104,7 @@ class View:
     at_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Records:
+class Records(msgspec.Struct, frozen=True, kw_only=True):
     """A part of a person's data; `next` is the cursor of the following part, None in the last."""
 
     events: Sequence[History]

@@ -2,8 +2,9 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
+
+import msgspec
 
 from relay.core.delivery import Status
 from relay.store.email_matcher import EmailMatcher
@@ -23,20 +24,19 @@ NAMES = (
 """Names of places, which are fields of `Erasure`."""
 
 
-@dataclass(slots=True)
-class Traces:
+class Traces(msgspec.Struct):
     """Sums over rows of any places."""
 
-    rows: Counter[str] = field(default_factory=Counter)
+    rows: Counter[str] = msgspec.field(default_factory=Counter)
     """Counts by the names of the places."""
-    moved: Counter[tuple[str, Status]] = field(default_factory=Counter)
+    moved: Counter[tuple[str, Status]] = msgspec.field(default_factory=Counter)
     """Changes of the numbers of deliveries, by sink and status."""
-    sent: Counter[tuple[str, str, bool]] = field(default_factory=Counter)
+    sent: Counter[tuple[str, str, bool]] = msgspec.field(default_factory=Counter)
     """Counts by sink, kind, and whether the sink has confirmed it."""
-    last_ms: dict[tuple[str, str, bool], int] = field(default_factory=dict)
-    discarded: dict[tuple[int, str], UnderWay] = field(default_factory=dict)
+    last_ms: dict[tuple[str, str, bool], int] = msgspec.field(default_factory=dict)
+    discarded: dict[tuple[int, str], UnderWay] = msgspec.field(default_factory=dict)
     """Discarded deliveries, by event and sink."""
-    owned: set[tuple[int, str]] = field(default_factory=set)
+    owned: set[tuple[int, str]] = msgspec.field(default_factory=set)
     """Those of them that were due, and whose sink a relay owns, where several share the store."""
 
     def add(self, other: "Traces") -> None:

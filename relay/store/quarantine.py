@@ -1,8 +1,9 @@
 """Protocol and records of the quarantine: unverified requests kept during a rotation."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
+
+import msgspec
 
 from relay.core.authentication import UnverifiedRequest
 
@@ -15,8 +16,7 @@ STEP_BYTES = 1 << 20
 """Limits of a step of `expire`, which other writes wait for."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rotation:
+class Rotation(msgspec.Struct, frozen=True):
     """A rotation of one source's secret that has not expired."""
 
     source: str

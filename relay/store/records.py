@@ -1,16 +1,16 @@
 """Records of stored events, their deliveries and attempts, as operators read them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
+
+import msgspec
 
 from relay.core.delivery import Status
 from relay.core.event import Event
 from relay.store.rows import ORIGINAL, SUPERSEDED
 
 
-@dataclass(frozen=True, slots=True)
-class DeliveryRecord:
+class DeliveryRecord(msgspec.Struct, frozen=True):
     """One delivery; times are milliseconds since the epoch."""
 
     sink: str
@@ -24,8 +24,7 @@ class DeliveryRecord:
     """The last replay that opened it."""
 
 
-@dataclass(frozen=True, slots=True)
-class EventRecord:
+class EventRecord(msgspec.Struct, frozen=True):
     """One event in a list."""
 
     seq: int
@@ -60,8 +59,7 @@ class EventRecord:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class AttemptRecord:
+class AttemptRecord(msgspec.Struct, frozen=True):
     """One attempt."""
 
     sink: str
@@ -76,8 +74,7 @@ class AttemptRecord:
     replay: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class History:
+class History(msgspec.Struct, frozen=True):
     """One event with its content and attempts."""
 
     event: EventRecord
@@ -103,8 +100,7 @@ class History:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class DeadLetter:
+class DeadLetter(msgspec.Struct, frozen=True):
     """One delivery that the relay has given up."""
 
     seq: int
@@ -120,8 +116,7 @@ class DeadLetter:
     """Made from the sender's API, because the original was lost in an outage."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reason:
+class Reason(msgspec.Struct, frozen=True):
     """A sink's dead letters with one reason."""
 
     sink: str

@@ -1,7 +1,8 @@
 """Records of the events that concern the same person or the same video as another event."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 TOTAL_MAX = 1000
 
@@ -9,8 +10,7 @@ NEWEST_MAX = 200_000
 """Newest events among which related ones are found."""
 
 
-@dataclass(frozen=True, slots=True)
-class RelatedEvent:
+class RelatedEvent(msgspec.Struct, frozen=True):
     """One view or lead whose event is still stored."""
 
     seq: int
@@ -27,8 +27,7 @@ class RelatedEvent:
     """Made from the sender's API, because the original was lost in an outage."""
 
 
-@dataclass(frozen=True, slots=True)
-class RelatedEvents:
+class RelatedEvents(msgspec.Struct, frozen=True):
     """Events with one value in common, without the event that was asked about."""
 
     name: str
@@ -39,8 +38,7 @@ class RelatedEvents:
     """Number of views and leads among the newest events; one above `TOTAL_MAX` for more."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Related:
+class Related(msgspec.Struct, frozen=True, kw_only=True):
     """Views and leads of the same person and of the same video."""
 
     person: RelatedEvents | None

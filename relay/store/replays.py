@@ -2,8 +2,9 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Literal, NamedTuple
+
+import msgspec
 
 from relay.core.delivery import Status
 from relay.core.event import Event
@@ -26,8 +27,7 @@ class Mark(NamedTuple):
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
-class Replay:
+class Replay(msgspec.Struct, frozen=True):
     """A pass over stored events that makes their deliveries pending again."""
 
     id: int
@@ -60,8 +60,7 @@ class DeliveryState(NamedTuple):
     reason: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ReplayCandidate:
+class ReplayCandidate(msgspec.Struct, frozen=True):
     """A stored event with its body, selected by a replay."""
 
     seq: int
@@ -70,8 +69,7 @@ class ReplayCandidate:
     """Selected deliveries, by sink."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Forecast:
+class Forecast(msgspec.Struct, frozen=True, kw_only=True):
     """Deliveries that a replay would make."""
 
     deliveries: Counter[tuple[str, str, str | None]]

@@ -1,8 +1,9 @@
 """Retention in rounds over the store, some rows at a time, oldest first."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
+
+import msgspec
 
 from relay.store import StoreSettings
 
@@ -33,8 +34,7 @@ class Keep(NamedTuple):
         return [*times, now_ms - self.others_ms]
 
 
-@dataclass(frozen=True, slots=True)
-class Times:
+class Times(msgspec.Struct, frozen=True):
     """Retention times of a store."""
 
     bodies: Keep
@@ -59,8 +59,7 @@ class Times:
         )
 
 
-@dataclass(slots=True)
-class Round:
+class Round(msgspec.Struct):
     """Position in a round, which goes over the rows of one phase after another."""
 
     phases: int

@@ -1,16 +1,16 @@
 """Protocol and records of searches that end in time."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from relay.core.routing import Route
 from relay.store.records import EventRecord
 from relay.store.selection import Selection
 
 
-@dataclass(frozen=True, slots=True)
-class EventPage:
+class EventPage(msgspec.Struct, frozen=True):
     """One page of the selected events, newest first."""
 
     events: Sequence[EventRecord]
@@ -20,8 +20,7 @@ class EventPage:
     """Receipt of the oldest event looked at if the time ran out; `next` goes on from there."""
 
 
-@dataclass(frozen=True, slots=True)
-class Count:
+class Count(msgspec.Struct, frozen=True):
     """A number of events; more than that if it is not complete."""
 
     events: int

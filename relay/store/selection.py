@@ -1,8 +1,9 @@
 """Definition of a filter on events and their deliveries."""
 
 import re
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from relay.core.delivery import Status
 
@@ -15,8 +16,7 @@ PERSON_PATTERN = "^[0-7][0-9a-f]{15}$"
 _PERSON = re.compile(PERSON_PATTERN)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Selection:
+class Selection(msgspec.Struct, frozen=True, kw_only=True):
     """Events that match every given field.
 
     `sink`, `outcome` and `reason` must match the same delivery.

@@ -1,8 +1,9 @@
 """Protocol and record of the page's sessions."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import Literal, Protocol
+
+import msgspec
 
 from relay.core.minutes import HOUR_MS, MINUTE_MS
 
@@ -19,8 +20,7 @@ AGE_MS = 12 * HOUR_MS
 """Longest life of a session, however much it is used."""
 
 
-@dataclass(frozen=True, slots=True)
-class Session:
+class Session(msgspec.Struct, frozen=True):
     """One login."""
 
     role: Role

@@ -1,9 +1,10 @@
 """Protocol and record of the states that sinks were in over the last days."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any, Protocol
+
+import msgspec
 
 from relay.core.minutes import DAY_MS
 from relay.core.sink_status import State
@@ -11,8 +12,7 @@ from relay.core.sink_status import State
 KEPT_MS = 8 * DAY_MS
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(msgspec.Struct, frozen=True):
     """A time in one state, in milliseconds since the epoch."""
 
     state: State | None

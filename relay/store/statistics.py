@@ -1,8 +1,9 @@
 """Protocol and records of figures that are counted from stored events and attempts."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from relay.core.delivery import Result
 from relay.core.minutes import Minute
@@ -13,8 +14,7 @@ DURATIONS_MS = (10, 100, 1000, 10_000)
 FAILURES_MAX = 10
 
 
-@dataclass(frozen=True, slots=True)
-class ResultCount:
+class ResultCount(msgspec.Struct, frozen=True):
     """Attempts with one result."""
 
     result: Result
@@ -23,8 +23,7 @@ class ResultCount:
     """Counts by duration: one for each of `DURATIONS_MS`, then of the longer ones."""
 
 
-@dataclass(frozen=True, slots=True)
-class FailureCount:
+class FailureCount(msgspec.Struct, frozen=True):
     """Attempts that failed for one reason; times are their ends."""
 
     status: int | None
@@ -34,8 +33,7 @@ class FailureCount:
     last_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptSummary:
+class AttemptSummary(msgspec.Struct, frozen=True, kw_only=True):
     """The attempts of one sink that ended since a time, as far as they were read."""
 
     results: Sequence[ResultCount]

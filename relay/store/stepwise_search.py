@@ -1,9 +1,11 @@
 """Searches that go back in steps, and end between two of them, on either engine."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Generic, NamedTuple, Protocol, TypeVar
+
+import msgspec
+from msgspec.structs import replace
 
 from relay.core.clock import Clock
 from relay.core.routing import Route
@@ -62,8 +64,7 @@ class Plan(NamedTuple, Generic[Db]):
     seqs: range
 
 
-@dataclass(frozen=True, slots=True)
-class SearchQueries(Generic[Db]):
+class SearchQueries(msgspec.Struct, Generic[Db], frozen=True):
     """An engine's queries."""
 
     plan: Callable[[Db, Selection], Plan[Db]]

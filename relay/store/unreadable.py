@@ -1,12 +1,12 @@
 """Protocol and records of unreadable requests: verified, but without a usable event."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
+import msgspec
 
-@dataclass(frozen=True, slots=True)
-class UnreadableRecord:
+
+class UnreadableRecord(msgspec.Struct, frozen=True):
     """One request in a list."""
 
     seq: int
@@ -20,8 +20,7 @@ class UnreadableRecord:
     """Size of the body; None once its retention is over, or it was erased."""
 
 
-@dataclass(frozen=True, slots=True)
-class UnreadableContent:
+class UnreadableContent(msgspec.Struct, frozen=True):
     """One request with its content."""
 
     request: UnreadableRecord
@@ -31,8 +30,7 @@ class UnreadableContent:
     """Whether the stored body differs from the received one."""
 
 
-@dataclass(frozen=True, slots=True)
-class UnreadableReason:
+class UnreadableReason(msgspec.Struct, frozen=True):
     """A source's unreadable requests with one reason; times are their receipts."""
 
     source: str

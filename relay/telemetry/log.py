@@ -7,7 +7,6 @@ import sys
 import threading
 import traceback
 import warnings
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, TextIO, cast
 
@@ -119,8 +118,7 @@ class Sampled:
                 _write("warning", event, reason=reason or None, suppressed=suppressed)
 
 
-@dataclass(slots=True)
-class _Window:
+class _Window(msgspec.Struct):
     started_s: float
     lines: int = 0
 

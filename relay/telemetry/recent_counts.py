@@ -8,7 +8,8 @@ is asked only once, for the time before the start.
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from relay.core.clock import Clock
 from relay.core.minutes import Minute, minute_of, starts
@@ -25,8 +26,7 @@ SPEED_S = 300.0
 """Time over which the durations of acknowledgements are summed up."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AcknowledgementRate:
+class AcknowledgementRate(msgspec.Struct, frozen=True, kw_only=True):
     """New events and the durations of their acknowledgements, in this process."""
 
     last_minute: int

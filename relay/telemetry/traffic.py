@@ -1,7 +1,8 @@
 """The latest requests of each source, for the relay's verdict."""
 
 from collections import defaultdict, deque
-from dataclasses import dataclass, field
+
+import msgspec
 
 SKEWS_MAX = 21
 """Number of latest requests for the clock skew."""
@@ -12,8 +13,7 @@ SKEWS_MIN = 5
 RECENT_MS = 3_600_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refusals:
+class Refusals(msgspec.Struct, frozen=True, kw_only=True):
     """Refused signatures since the last valid one; times are milliseconds since the epoch."""
 
     count: int = 0
@@ -34,8 +34,7 @@ class Refusals:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourceTraffic:
+class SourceTraffic(msgspec.Struct, frozen=True, kw_only=True):
     """Traffic of one source since the relay started."""
 
     verified_ms: int | None
@@ -48,10 +47,9 @@ class SourceTraffic:
     refusals: Refusals
 
 
-@dataclass(slots=True)
-class _Latest:
+class _Latest(msgspec.Struct):
     verified_ms: int | None = None
-    skews: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=SKEWS_MAX))
+    skews: deque[tuple[int, float]] = msgspec.field(default_factory=lambda: deque(maxlen=SKEWS_MAX))
     refusals: Refusals = Refusals()
 
 

@@ -5,10 +5,10 @@ Rules: video-service.md, section 6 (Request, Delivery rules, Signature).
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import Self
 
 import httpx
+import msgspec
 import orjson
 
 from relay.core import signature
@@ -24,8 +24,7 @@ CONNECTIONS = 64
 USER_AGENT = "Service-Webhooks/1"
 
 
-@dataclass(frozen=True, slots=True)
-class Attempted:
+class Attempted(msgspec.Struct, frozen=True):
     """One attempt: the response's status, or None and a `reason`."""
 
     status: int | None
@@ -40,8 +39,7 @@ class Attempted:
         return self.status is not None and 200 <= self.status < 300
 
 
-@dataclass(frozen=True, slots=True)
-class Sent:
+class Sent(msgspec.Struct, frozen=True):
     """The attempts for one body, at least one, in order."""
 
     attempts: tuple[Attempted, ...]

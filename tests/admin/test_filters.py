@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 from random import Random
@@ -10,6 +10,7 @@ from typing import Any
 
 import orjson
 import pytest
+from msgspec.structs import replace
 
 from relay.core.delivery import Result
 from relay.core.event import Event

@@ -1,11 +1,11 @@
 """The verdict: every problem, with its severity and a next command that exists."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import click
 import pytest
+from msgspec.structs import replace
 
 from relay.admin.facts import Facts, SinkFacts, SourceFacts, StoreFacts
 from relay.admin.services import Reading

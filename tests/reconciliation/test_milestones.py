@@ -1,9 +1,9 @@
 """Milestones that views of a period imply, against what the store knows."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from relay.core.event import MILESTONES
 from relay.reconciliation.milestones import KnownMilestones, MilestoneDecision, derive

@@ -1,10 +1,10 @@
 """Which views a run keeps in memory, and how often it reads the list of them."""
 
 from collections.abc import AsyncGenerator, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from relay.reconciliation import reading
 from relay.reconciliation.period import Period

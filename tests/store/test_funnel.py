@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from random import Random
 from typing import Any
@@ -12,6 +11,7 @@ import orjson
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from relay.core.event import LEAD_CAPTURED, MILESTONES, VIDEO_WATCHED, Event
 from relay.store import Store

@@ -1,7 +1,6 @@
 """Personal data is erased and exported, and only that of the person."""
 
 import asyncio
-import dataclasses
 import hashlib
 from collections.abc import AsyncIterator
 
@@ -212,7 +211,7 @@ async def test_a_dry_run_counts_the_same_and_changes_nothing(store: Store, place
         place.rows("SELECT * FROM relay.deliveries ORDER BY event, sink"),
     )
     assert place.rows("SELECT count(*) FROM relay.erasures") == [(0,)]
-    assert dataclasses.replace(await erase(store), wiped=False, remains="") == counted
+    assert replace(await erase(store), wiped=False, remains="") == counted
     assert (counted.events, counted.dead, counted.pending, counted.unreadable) == (2, 1, 1, 1)
 
 

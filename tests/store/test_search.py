@@ -2,13 +2,14 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, NamedTuple
 
 import orjson
 import pytest
 from msgspec import structs
+from msgspec.structs import replace
 
 from relay.core.config_values import Duration
 from relay.core.delivery import Result

@@ -2,13 +2,13 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from random import Random
 from typing import Any
 
 import msgspec
 import orjson
 import pytest
+from msgspec.structs import replace
 
 from relay.core.config_values import Duration
 from relay.core.event import KINDS, MILESTONES, VIDEO_WATCHED, Event

@@ -67,7 +67,7 @@ async def test_every_named_field_is_read_from_the_sandbox(served: Served, api: A
     form = {"video": video["id"], "email": EMAIL, "name": "Ada", "fields": {"company": "Contoso"}}
     await served.control("viewers/lead", form)
     (listed,) = await videos_of(api)
-    unknown = {name for name in Video.__slots__ if getattr(listed, name) is None}
+    unknown = {name for name in Video.__struct_fields__ if getattr(listed, name) is None}
     assert unknown == {"error"}
     (watched,) = await api.viewer(EMAIL)
     assert watched.video_id == video["id"]

@@ -1,8 +1,8 @@
 """Absences of the relay, and their acknowledgement."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 from starlette.exceptions import HTTPException
 
 from relay.admin.api.parameters import Number, Paging
@@ -11,15 +11,13 @@ from relay.admin.services import AdminServices
 from relay.store.absences import Absence
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AbsenceId:
+class AbsenceId(msgspec.Struct, frozen=True, kw_only=True):
     """One absence."""
 
     id: Number
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AbsenceList:
+class AbsenceList(msgspec.Struct, frozen=True, kw_only=True):
     """One page, newest first."""
 
     absences: Sequence[Absence]

@@ -1,10 +1,11 @@
 """Counts of viewers and leads."""
 
-from dataclasses import asdict, dataclass
 from datetime import UTC, tzinfo
 from typing import Annotated
 
+import msgspec
 from msgspec import Meta
+from msgspec.structs import asdict
 from starlette.exceptions import HTTPException
 
 from relay.admin.api.filters import require_known
@@ -18,8 +19,7 @@ GROUPS_MAX = 10_000
 Zone = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z][A-Za-z0-9_+/-]*$")]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AudienceFilter:
+class AudienceFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Selects views and leads, and groups their counts."""
 
     by: Grouping = "video"

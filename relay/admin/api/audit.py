@@ -1,7 +1,8 @@
 """Audit log of operators' changes."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from relay.admin.api.parameters import Number, Paging, Text
 from relay.admin.operation import Operation
@@ -9,8 +10,7 @@ from relay.admin.services import AdminServices
 from relay.store.audit import ChangeRecord
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Page(Paging):
+class Page(Paging, frozen=True, kw_only=True):
     """One page of the changes within a time, all or those by one operation."""
 
     since_ms: Number | None = None
@@ -19,8 +19,7 @@ class Page(Paging):
     """Its id in this document."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChangeList:
+class ChangeList(msgspec.Struct, frozen=True, kw_only=True):
     """One page, newest first; e-mail addresses are keyed digests."""
 
     changes: Sequence[ChangeRecord]

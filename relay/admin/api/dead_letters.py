@@ -1,7 +1,9 @@
 """Dead letters: deliveries that the relay has given up."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from relay.admin.api.filters import PROBLEMS, require_one, selected_dead
 from relay.admin.api.parameters import Filter, Order, Page
@@ -13,8 +15,7 @@ from relay.store.selection import Selection
 from relay.store.unreadable import UnreadableRecord
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeadLetters:
+class DeadLetters(msgspec.Struct, frozen=True, kw_only=True):
     """One page; unreadable requests belong to no sink, and are on the first page only."""
 
     dead_letters: Sequence[DeadLetter]
@@ -22,22 +23,19 @@ class DeadLetters:
     next: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reasons:
+class Reasons(msgspec.Struct, frozen=True, kw_only=True):
     """Selected dead letters, counted by sink and reason; times are those at which they died."""
 
     reasons: Sequence[Reason]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Discard(Order):
+class Discard(Order, frozen=True, kw_only=True):
     """Selects dead letters; `dry_run` only counts them."""
 
     dry_run: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Discarded:
+class Discarded(msgspec.Struct, frozen=True, kw_only=True):
     """Number of discarded dead letters, and the selection by sink and reason."""
 
     discarded: int

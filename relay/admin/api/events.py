@@ -2,8 +2,8 @@
 
 import base64
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 from starlette.exceptions import HTTPException
 
 from relay.admin.api.filters import PROBLEMS, selected
@@ -15,15 +15,13 @@ from relay.store.related import Related
 from relay.store.search import Count
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Listing(Page):
+class Listing(Page, frozen=True, kw_only=True):
     """One page of a list, and the milliseconds after which to give up looking for more."""
 
     within_ms: Milliseconds | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Events:
+class Events(msgspec.Struct, frozen=True, kw_only=True):
     """One page; `next` is None on the last.
 
     `looked_to_ms` is the receipt of the oldest event looked at if the time ran out.
@@ -34,22 +32,19 @@ class Events:
     looked_to_ms: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Counting(Filter):
+class Counting(Filter, frozen=True, kw_only=True):
     """A filter, and the milliseconds after which to give up counting."""
 
     within_ms: Milliseconds = 1000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EventNumber:
+class EventNumber(msgspec.Struct, frozen=True, kw_only=True):
     """One event, by its number in the store."""
 
     seq: Number
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RelatedTo(EventNumber):
+class RelatedTo(EventNumber, frozen=True, kw_only=True):
     """One event, and the maximum number of each kind of relation."""
 
     limit: Limit = 10
@@ -58,24 +53,21 @@ class RelatedTo(EventNumber):
 CANDIDATES_MAX = 10
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IdPrefix:
+class IdPrefix(msgspec.Struct, frozen=True, kw_only=True):
     """An event id or its beginning."""
 
     beginning: Text
     source: Text | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Candidates:
+class Candidates(msgspec.Struct, frozen=True, kw_only=True):
     """Events with this id, else with this prefix; `more` if the list is cut off."""
 
     events: Sequence[EventRecord]
     more: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EventHistory:
+class EventHistory(msgspec.Struct, frozen=True, kw_only=True):
     """One event in full; `headers` and `body` are None once their retention is over."""
 
     event: EventRecord

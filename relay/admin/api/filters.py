@@ -1,8 +1,8 @@
 """Selections from the filters of requests; refuses a filter that cannot select anything."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
 
+from msgspec.structs import replace
 from starlette.exceptions import HTTPException
 
 from relay.admin.api.parameters import Filter, Order

@@ -1,9 +1,10 @@
 """Parameters that operations share."""
 
-from dataclasses import asdict, dataclass
 from typing import Annotated, Any, TypeVar
 
+import msgspec
 from msgspec import Meta
+from msgspec.structs import asdict
 
 from relay.store.selection import PERSON_PATTERN, Outcome, Selection
 
@@ -35,8 +36,7 @@ Words = Annotated[
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Filter:
+class Filter(msgspec.Struct, frozen=True, kw_only=True):
     """Selects the events that match every given field.
 
     `sink`, `outcome` and `reason` must match the same delivery of an event.
@@ -60,7 +60,7 @@ class Filter:
 
     def selection(self) -> Selection:
         """Convert to a selection of the store."""
-        return Selection(**{name: getattr(self, name) for name in Selection.__dataclass_fields__})
+        return Selection(**{name: getattr(self, name) for name in Selection.__struct_fields__})
 
     def extended(self, kind: "type[F]", **more: Any) -> "F":
         """Return the filter with the further parameters of an operation."""
@@ -73,23 +73,20 @@ F = TypeVar("F", bound=Filter)
 Limit = Annotated[int, Meta(ge=1, le=PAGE_MAX)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Paging:
+class Paging(msgspec.Struct, frozen=True, kw_only=True):
     """One page of a list without a filter."""
 
     before: Number | None = None
     limit: Limit = 50
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Page(Filter):
+class Page(Filter, frozen=True, kw_only=True):
     """One page of a filtered list."""
 
     limit: Limit = 50
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Order(Filter):
+class Order(Filter, frozen=True, kw_only=True):
     """A filter for a change; without any field, `all` is required."""
 
     all: bool = False

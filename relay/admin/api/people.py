@@ -5,9 +5,9 @@ The address is in the body, because proxies log paths and queries.
 
 import base64
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated
 
+import msgspec
 from msgspec import Meta
 from starlette.exceptions import HTTPException
 
@@ -23,29 +23,25 @@ Email = Annotated[str, Meta(min_length=3, max_length=320, pattern=r"^[^@]+@[^@\s
 After = Annotated[str, Meta(pattern=r"^[0-4]\.[0-9]{1,15}$")]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Person:
+class Person(msgspec.Struct, frozen=True, kw_only=True):
     """The person with this e-mail address, which is case-insensitive."""
 
     email: Email
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Part(Person):
+class Part(Person, frozen=True, kw_only=True):
     """A part of a person's data: the first, or the one at `after`, the `next` of a part."""
 
     after: After | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Erasures:
+class Erasures(msgspec.Struct, frozen=True, kw_only=True):
     """Newest first."""
 
     erasures: Sequence[ErasureRecord]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnreadableRequest:
+class UnreadableRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A request with the address that is unreadable, or quarantined during a rotation."""
 
     source: str
@@ -60,8 +56,7 @@ class UnreadableRequest:
     """Whether the stored bytes differ from the received ones; never set for a quarantined one."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PersonRecords:
+class PersonRecords(msgspec.Struct, frozen=True, kw_only=True):
     """One part of a person's data; `next` is None in the last."""
 
     events: Sequence[EventHistory]

@@ -1,9 +1,9 @@
 """Reconciliations: what an outage cost, asked of the sender's API; started, shown, cancelled."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from starlette.exceptions import HTTPException
 
 from relay.admin.api.parameters import Number, Paging
@@ -13,15 +13,13 @@ from relay.core.errors import NotReconciled
 from relay.store.reconstructions import Run, RunState
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunId:
+class RunId(msgspec.Struct, frozen=True, kw_only=True):
     """One reconciliation."""
 
     id: Number
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReconciliationOrder:
+class ReconciliationOrder(msgspec.Struct, frozen=True, kw_only=True):
     """Which sources and which period; by default all that have an API, and the oldest absence."""
 
     source: str | None = None
@@ -31,8 +29,7 @@ class ReconciliationOrder:
     dry_run: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Doing:
+class Doing(msgspec.Struct, frozen=True, kw_only=True):
     """What a reconciliation is doing."""
 
     doing: str
@@ -42,8 +39,7 @@ class Doing:
     """0 if it is not known."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReconciliationView:
+class ReconciliationView(msgspec.Struct, frozen=True, kw_only=True):
     """A reconciliation; `until_ms` leaves out what the sender may still be sending."""
 
     id: int
@@ -61,16 +57,14 @@ class ReconciliationView:
     """The report in sentences."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReconciliationList:
+class ReconciliationList(msgspec.Struct, frozen=True, kw_only=True):
     """One page, newest first; `next` is None on the last."""
 
     reconciliations: Sequence[ReconciliationView]
     next: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Begun:
+class Begun(msgspec.Struct, frozen=True, kw_only=True):
     """The reconciliations that were started."""
 
     reconciliations: Sequence[ReconciliationView]

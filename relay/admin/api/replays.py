@@ -1,8 +1,8 @@
 """Replays: forecast, started, shown and cancelled."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 from starlette.exceptions import HTTPException
 
 from relay.admin.api.filters import PROBLEMS, require_one, selected
@@ -13,15 +13,13 @@ from relay.store.replays import Forecast, Progress, Replay, ReplayState, unrepor
 from relay.store.selection import Selection
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplayId:
+class ReplayId(msgspec.Struct, frozen=True, kw_only=True):
     """One replay."""
 
     id: Number
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplayView:
+class ReplayView(msgspec.Struct, frozen=True, kw_only=True):
     """A replay and its progress.
 
     Of its `total` deliveries, `opened` are pending again or settled: `under_way` and `done`. A
@@ -39,16 +37,14 @@ class ReplayView:
     ended_ms: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplayList:
+class ReplayList(msgspec.Struct, frozen=True, kw_only=True):
     """One page, newest first; `next` is None on the last."""
 
     replays: Sequence[ReplayView]
     next: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Share:
+class Share(msgspec.Struct, frozen=True, kw_only=True):
     """Count of deliveries by kind of event, sink and, for dead letters, reason."""
 
     kind: str
@@ -57,8 +53,7 @@ class Share:
     count: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Estimate:
+class Estimate(msgspec.Struct, frozen=True, kw_only=True):
     """Deliveries that a replay would make now; `nothing` says why there are none."""
 
     total: int

@@ -1,9 +1,10 @@
 """Rotation of a source's secret: unverified requests are quarantined until the new one is set."""
 
-from dataclasses import asdict, dataclass
 from typing import Annotated, Literal
 
+import msgspec
 from msgspec import Meta
+from msgspec.structs import asdict
 from starlette.exceptions import HTTPException
 
 from relay.admin.api.parameters import Text
@@ -18,22 +19,19 @@ DURATION_MAX_MS = 3_600_000
 Length = Annotated[int, Meta(ge=1_000, le=DURATION_MAX_MS)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourceName:
+class SourceName(msgspec.Struct, frozen=True, kw_only=True):
     """One source."""
 
     name: Text
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RotationStart:
+class RotationStart(msgspec.Struct, frozen=True, kw_only=True):
     """Time for which unverified requests are quarantined."""
 
     duration_ms: Length
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RotationView:
+class RotationView(msgspec.Struct, frozen=True, kw_only=True):
     """A source's rotation; `none` if it was never started, or has expired."""
 
     source: str

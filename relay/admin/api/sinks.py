@@ -1,8 +1,8 @@
 """Sinks: their status, and an operator's actions on them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 from starlette.exceptions import HTTPException
 
 from relay.admin.api.parameters import Text
@@ -17,15 +17,13 @@ from relay.store.records import EventRecord
 from relay.store.selection import Selection
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SinkName:
+class SinkName(msgspec.Struct, frozen=True, kw_only=True):
     """One sink."""
 
     name: Text
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SinkView:
+class SinkView(msgspec.Struct, frozen=True, kw_only=True):
     """One sink and its backlog."""
 
     condition: SinkStatus
@@ -35,39 +33,34 @@ class SinkView:
     """Receipt of the oldest pending event; replayed ones do not count."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SinkList:
+class SinkList(msgspec.Struct, frozen=True, kw_only=True):
     """Configured sinks in their order, then removed ones that the store still knows."""
 
     sinks: Sequence[SinkView]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MaybeEvent:
+class MaybeEvent(msgspec.Struct, frozen=True, kw_only=True):
     """All of a sink's pending deliveries, or that of one event."""
 
     id: Text | None = None
     source: Text | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OneEvent:
+class OneEvent(msgspec.Struct, frozen=True, kw_only=True):
     """The delivery of one event; `source` is required if several sources have sent this id."""
 
     id: Text
     source: Text | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RetryResult:
+class RetryResult(msgspec.Struct, frozen=True, kw_only=True):
     """Number of deliveries that were due later and are due now."""
 
     sink: SinkView
     brought_forward: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DiscardedDelivery:
+class DiscardedDelivery(msgspec.Struct, frozen=True, kw_only=True):
     """A discarded delivery; if it was in flight, it may still arrive."""
 
     source: str
@@ -75,8 +68,7 @@ class DiscardedDelivery:
     in_flight: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckResult:
+class CheckResult(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the destination can be reached and would take events."""
 
     reached: bool

@@ -1,8 +1,9 @@
 """Figures of the traffic: by minute, of a sink's attempts, and of acknowledgements."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
 
+import msgspec
+from msgspec.structs import fields
 from starlette.exceptions import HTTPException
 
 from relay.admin.api.filters import require_known
@@ -16,8 +17,7 @@ from relay.telemetry.recent_counts import AcknowledgementRate
 SPAN_MAX_MS = DAY_MS
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
+class Span(msgspec.Struct, frozen=True, kw_only=True):
     """Some time, at most a day; by default the last hour."""
 
     since_ms: Number | None = None
@@ -25,23 +25,20 @@ class Span:
     """Exclusive; by default now."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Minutes:
+class Minutes(msgspec.Struct, frozen=True, kw_only=True):
     """Every minute of the time, oldest first."""
 
     minutes: Sequence[Minute]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptsOf:
+class AttemptsOf(msgspec.Struct, frozen=True, kw_only=True):
     """A sink, and a time; by default the last hour."""
 
     name: str
     since_ms: Number | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Acceptance(AcknowledgementRate):
+class Acceptance(AcknowledgementRate, frozen=True, kw_only=True):
     """The rate of new events, with the time of the last one."""
 
     last_ms: int | None

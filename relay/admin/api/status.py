@@ -1,7 +1,8 @@
 """Status of the whole relay, with its verdict."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+
+from msgspec.structs import fields
 
 from relay.admin.facts import Facts, gather
 from relay.admin.operation import Nothing, Operation
@@ -9,8 +10,7 @@ from relay.admin.services import AdminServices
 from relay.admin.verdict import Finding, is_well, problems
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Status(Facts):
+class Status(Facts, frozen=True, kw_only=True):
     """The verdict with its facts; times are milliseconds since the epoch."""
 
     well: bool

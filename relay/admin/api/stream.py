@@ -3,10 +3,10 @@
 from collections import deque
 from collections.abc import AsyncIterator, Hashable
 from contextlib import closing
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
+import msgspec
 import orjson
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -25,8 +25,7 @@ SEEN_MAX = 10_000
 """Stored activity remembered to drop its live copies; far more than can overlap."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StreamFilter:
+class StreamFilter(msgspec.Struct, frozen=True, kw_only=True):
     """The filter of one stream; every given field must match."""
 
     sink: Text | None = None

@@ -2,9 +2,9 @@
 
 import base64
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated
 
+import msgspec
 from msgspec import Meta
 from starlette.exceptions import HTTPException
 
@@ -16,31 +16,27 @@ from relay.store.unreadable import UnreadableContent, UnreadableReason, Unreadab
 Digits = Annotated[str, Meta(pattern="^[0-9a-f]{4,64}$")]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestId:
+class RequestId(msgspec.Struct, frozen=True, kw_only=True):
     """A unique prefix of an id, optionally within one source."""
 
     id: Digits
     source: Text | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnreadableList:
+class UnreadableList(msgspec.Struct, frozen=True, kw_only=True):
     """One page, newest first."""
 
     unreadable: Sequence[UnreadableRecord]
     next: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnreadableReasons:
+class UnreadableReasons(msgspec.Struct, frozen=True, kw_only=True):
     """All unreadable requests, counted by source and reason."""
 
     reasons: Sequence[UnreadableReason]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnreadableView:
+class UnreadableView(msgspec.Struct, frozen=True, kw_only=True):
     """One request in full; `headers` and `body` are None once its retention is over."""
 
     request: UnreadableRecord

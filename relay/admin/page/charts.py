@@ -1,8 +1,9 @@
 """Geometry of the charts, drawn by templates as SVG."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
+
+import msgspec
 
 BAR_WIDTH = 0.76
 """Share of a column's width."""
@@ -18,8 +19,7 @@ class Bar(NamedTuple):
     tone: str
 
 
-@dataclass(frozen=True, slots=True)
-class Stack:
+class Stack(msgspec.Struct, frozen=True):
     """Bars, one column per value, with the greatest column's sum."""
 
     bars: Sequence[Bar]

@@ -2,10 +2,10 @@
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any
 
 import orjson
+from msgspec.structs import asdict
 
 from relay.admin.api.parameters import Filter
 from relay.admin.page.text.formats import iso

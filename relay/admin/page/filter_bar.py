@@ -1,8 +1,9 @@
 """The filter bar of a view: a form that makes the view's URL, and chips that drop a filter."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Literal
+
+import msgspec
 
 from relay.admin.page.visit import Visit
 
@@ -12,8 +13,7 @@ UNTIL = "now"
 """Hints of the fields that several views have."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Field:
+class Field(msgspec.Struct, frozen=True, kw_only=True):
     """One field; with choices a list, else a text."""
 
     name: str
@@ -44,8 +44,7 @@ class Field:
         return choices if is_known else {**choices, str(self.value): str(self.value)}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Chip:
+class Chip(msgspec.Struct, frozen=True, kw_only=True):
     """One filled-in field in words; `without` is the URL of the view without it."""
 
     label: str
@@ -54,13 +53,12 @@ class Chip:
     without: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FilterBar:
+class FilterBar(msgspec.Struct, frozen=True, kw_only=True):
     """What the template `filter_bar.html` shows."""
 
     fields: Sequence[Field]
     chips: Sequence[Chip]
-    kept: Mapping[str, str] = field(default_factory=dict)
+    kept: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Parameters of the view that are no filter; they stay when all filters are dropped."""
 
     @property

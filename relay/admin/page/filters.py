@@ -4,9 +4,10 @@ A person stands in it as the store's digest, never as an address.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 from typing import Any, get_args
 
+import msgspec
+from msgspec.structs import asdict
 from starlette.exceptions import HTTPException
 
 from relay.admin.api.parameters import Filter, Person, Text, Words
@@ -18,8 +19,7 @@ from relay.core.event import KINDS
 from relay.store.selection import Outcome, Selection
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EventFilter:
+class EventFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Fields of the form; those of `Filter`, with times for people."""
 
     kind: Text | None = None
@@ -40,7 +40,7 @@ class EventFilter:
     @property
     def given(self) -> Mapping[str, str]:
         """The fields that are filled in."""
-        values = {name: getattr(self, name) for name in EventFilter.__dataclass_fields__}
+        values = {name: getattr(self, name) for name in EventFilter.__struct_fields__}
         return {name: value for name, value in values.items() if value is not None}
 
     def filter(self, visit: Visit) -> Filter:
@@ -135,7 +135,7 @@ def _fields(selection: Selection) -> dict[str, str]:
 
 def form_fields(selection: Selection) -> dict[str, str]:
     """Return the form's fields of a selection that it can show, for a link to its events."""
-    names = EventFilter.__dataclass_fields__
+    names = EventFilter.__struct_fields__
     return {name: value for name, value in _fields(selection).items() if name in names}
 
 

@@ -2,7 +2,8 @@
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from relay.admin.page.text.formats import iso
 from relay.admin.page.visit import Visit
@@ -12,8 +13,7 @@ from relay.core.event import WEBHOOK_TEST
 from relay.core.sample_events import event
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FirstStep:
+class FirstStep(msgspec.Struct, frozen=True, kw_only=True):
     """A source that waits for its first event."""
 
     source: str

@@ -1,4 +1,4 @@
-"""Fields of forms and parameters of views, as dataclasses."""
+"""Fields of forms and parameters of views, as structs."""
 
 import asyncio
 from typing import Any

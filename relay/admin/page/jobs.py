@@ -3,9 +3,9 @@
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Literal
 
+import msgspec
 from starlette.exceptions import HTTPException
 
 from relay.admin.api.parameters import Filter
@@ -30,8 +30,7 @@ Change = Literal["replay", "discard"]
 State = Literal["counting", "counted", "expired", "changing", "done", "stopped", "failed"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class Part(msgspec.Struct, frozen=True, kw_only=True):
     """Deliveries with the same sink, kind and reason; None where it makes no difference."""
 
     sink: str
@@ -40,8 +39,7 @@ class Part:
     count: int
 
 
-@dataclass(eq=False, slots=True, kw_only=True)
-class Job:
+class Job(msgspec.Struct, eq=False, kw_only=True):
     """A bulk change: its count, its confirmation and, for a discard, its progress."""
 
     change: Change
@@ -52,7 +50,7 @@ class Job:
     is_everything: bool
     """Whether no filter is given."""
     sample: Sequence[EventRecord]
-    identifier: str = field(default_factory=lambda: secrets.token_urlsafe(9))
+    identifier: str = msgspec.field(default_factory=lambda: secrets.token_urlsafe(9))
     state: State = "counting"
     share: float | None = 0.0
     """How much is done, 0 to 1; None if that is unknown."""

@@ -7,9 +7,9 @@ activities themselves, so it costs the relay the same at any load.
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing, suppress
-from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+import msgspec
 import orjson
 from starlette.responses import Response, StreamingResponse
 
@@ -56,8 +56,7 @@ TOPICS: Mapping[str, Topic] = {
 _HEADERS = {**FRESH, "X-Accel-Buffering": "no"}
 
 
-@dataclass(eq=False, slots=True)
-class Stream:
+class Stream(msgspec.Struct, eq=False):
     """One open stream; it ends itself soon after `is_ended` is set."""
 
     owner: bytes | None

@@ -1,19 +1,19 @@
 """Declarations of views and actions; their signatures describe the parameters."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from relay.admin.page.downloads import Rows
 from relay.admin.page.live import Topic
 from relay.admin.page.visit import Context, Done
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class View:
+class View(msgspec.Struct, frozen=True, kw_only=True):
     """A page at a path: `read(visit, parameters)` returns the values for the template.
 
-    `parameters` is a dataclass, filled from path and query; a bad value is a 400.
+    `parameters` is a struct, filled from path and query; a bad value is a 400.
     """
 
     path: str
@@ -32,8 +32,7 @@ class View:
         return list(self.read.__annotations__.values())[1]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
+class Table(msgspec.Struct, frozen=True, kw_only=True):
     """A table as CSV: `read(visit, parameters)` yields its rows part by part, the names first.
 
     It is sent while it is read, so that it may have as many rows as the store.
@@ -48,8 +47,7 @@ class Table:
         return list(self.read.__annotations__.values())[1]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Download:
+class Download(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes as a file, which no browser opens: `read(visit, parameters)` returns them."""
 
     path: str
@@ -63,8 +61,7 @@ class Download:
         return list(self.read.__annotations__.values())[1]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Export:
+class Export(msgspec.Struct, frozen=True, kw_only=True):
     """Personal data as a file: `read(visit, parameters)` yields its parts, for a POST of admins.
 
     The fields of the form, which may be an address, stand in no URL.
@@ -79,11 +76,10 @@ class Export:
         return list(self.read.__annotations__.values())[1]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Action:
+class Action(msgspec.Struct, frozen=True, kw_only=True):
     """A form's target: `perform(visit, path, form)` makes the change.
 
-    `path` and `form` are dataclasses; empty fields count as absent.
+    `path` and `form` are structs; empty fields count as absent.
     """
 
     path: str
@@ -97,8 +93,7 @@ class Action:
         return of_path, of_form
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Section:
+class Section(msgspec.Struct, frozen=True, kw_only=True):
     """A part of the page: an entry of the navigation with its views."""
 
     name: str

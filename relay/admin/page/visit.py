@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, replace
 from typing import Any, Literal
 from urllib.parse import urlencode
 
+import msgspec
+from msgspec.structs import replace
 from starlette.exceptions import HTTPException
 
 from relay.admin.api import OPERATIONS
@@ -36,8 +37,7 @@ PERSONAL_FIELDS = frozenset({"email", "person", "words"})
 """Fields of a filter or a request that viewers do not see."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Visit:
+class Visit(msgspec.Struct, frozen=True, kw_only=True):
     """One request; times are milliseconds since the epoch."""
 
     admin: AdminServices
@@ -99,16 +99,14 @@ class Visit:
             page = replace(page, before=response.next)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Notice:
+class Notice(msgspec.Struct, frozen=True, kw_only=True):
     """The result of an action, shown above the next view."""
 
     text: str
     tone: Literal["ok", "warn", "bad"] = "ok"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Done:
+class Done(msgspec.Struct, frozen=True, kw_only=True):
     """The end of an action: where to go, and what to say there."""
 
     to: str | None = None

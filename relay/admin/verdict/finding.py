@@ -1,7 +1,8 @@
 """One problem of a relay, with its severity."""
 
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from relay.core.units import span
 
@@ -15,8 +16,7 @@ SEVERITIES: tuple[Severity, ...] = ("page", "ticket", "info")
 """Most severe first."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """One problem."""
 
     severity: Severity

@@ -6,13 +6,13 @@ import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, redirect_stdout
-from dataclasses import dataclass
 from pathlib import Path
 from shutil import which
 from tempfile import TemporaryDirectory
 
 import click
 import httpx
+import msgspec
 import uvloop
 
 from relay.app.service import Host, Service
@@ -33,8 +33,7 @@ SPEED = 60.0
 VIDEOS = 12
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Options:
+class _Options(msgspec.Struct, frozen=True, kw_only=True):
     command: str
     """The command that runs this relay from another terminal."""
     events: int | None

@@ -7,9 +7,10 @@ import secrets
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Self, TextIO
+
+import msgspec
 
 from relay.core.config_values import Address, Secret
 from relay.core.errors import ListenFailed
@@ -50,8 +51,7 @@ events = ["*", "webhook.test"]
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Listening:
+class Listening(msgspec.Struct, frozen=True, kw_only=True):
     """The sockets of the demo's servers, on the usual ports where they are free.
 
     They listen before the servers start, so that no other program takes a port in between.
@@ -73,8 +73,7 @@ class Listening:
         return f"{_address(self.public).url()}{PATH}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Environment:
+class Environment(msgspec.Struct, frozen=True, kw_only=True):
     """The demo's files, the secret in one of them, and its addresses."""
 
     config: Path

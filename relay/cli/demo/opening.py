@@ -1,8 +1,9 @@
 """The opening of the demo: one event of each kind, the same again, and a forgery."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from relay.sandbox.sandbox import Sandbox
 from relay.sandbox.viewing import Visit
@@ -15,8 +16,7 @@ _LINK = "https://files.example.com/quarterly-report.mp4"
 _FIELDS = {"company": "Northwind & Sons", "message": "Please call me next week."}
 
 
-@dataclass(frozen=True, slots=True)
-class Act:
+class Act(msgspec.Struct, frozen=True):
     """A change at the video service, and how many events follow from it."""
 
     perform: Callable[[Sandbox], object]

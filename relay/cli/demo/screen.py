@@ -2,10 +2,10 @@
 
 import asyncio
 import shutil
-from dataclasses import dataclass
 from datetime import datetime
 
 import click
+import msgspec
 import orjson
 
 from relay.cli.demo.environment import Environment
@@ -53,8 +53,7 @@ Ctrl-C ends the demo and removes its folder.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Answered:
+class Answered(msgspec.Struct, frozen=True):
     """The relay's answer to a request."""
 
     name: str

@@ -2,11 +2,11 @@
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import click
 import httpx
+from msgspec.structs import replace
 
 from relay.cli.endpoint.events import parse_events
 from relay.cli.output import safe

@@ -6,9 +6,10 @@ import secrets
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from random import SystemRandom
+
+import msgspec
 
 from relay.core import sample_events
 from relay.core.clock import Clock
@@ -17,8 +18,7 @@ from relay.video_service.sender import Attempted, Sender, Sent, Watch
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
 
 
-@dataclass
-class Tally:
+class Tally(msgspec.Struct):
     """Counts of the results so far."""
 
     count: int
@@ -29,9 +29,9 @@ class Tally:
     waiting: int = 0
     """Events between two attempts."""
     seconds: float = 0.0
-    failures: Counter[tuple[int | None, str]] = field(default_factory=Counter)
+    failures: Counter[tuple[int | None, str]] = msgspec.field(default_factory=Counter)
     """Failed attempts by status and reason."""
-    acknowledgements_s: "array[float]" = field(default_factory=lambda: array("d"))
+    acknowledgements_s: "array[float]" = msgspec.field(default_factory=lambda: array("d"))
 
     def add(self, sent: Sent) -> None:
         last = sent.attempts[-1]
@@ -66,8 +66,7 @@ class Tally:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Letter:
+class Letter(msgspec.Struct, frozen=True):
     """A body to send, with its kind and id for the report."""
 
     kind: str

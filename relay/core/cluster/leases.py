@@ -2,8 +2,9 @@
 
 import math
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from relay.core.cluster.statements import Fence
 from relay.core.cluster.timing import TRUST_S
@@ -11,8 +12,7 @@ from relay.core.cluster.timing import TRUST_S
 LeaseState = Literal["held", "draining", "lost"]
 
 
-@dataclass(slots=True)
-class Lease:
+class Lease(msgspec.Struct):
     """One sink's lease: sends start while it is `held`; `draining` is still renewed, `lost` not."""
 
     sink: str

@@ -1,6 +1,6 @@
 """What surveys show of all sinks' ownership: which sinks this member should take, or hand over."""
 
-from dataclasses import dataclass
+import msgspec
 
 from relay.core.cluster.balance import designate, handover
 from relay.core.cluster.leases import Leases
@@ -8,8 +8,7 @@ from relay.core.cluster.statements import Acquire, OwnershipRow, Surveyed
 from relay.core.cluster.timing import UNCLAIMED_S, WITNESS_S
 
 
-@dataclass(slots=True)
-class _Sighting:
+class _Sighting(msgspec.Struct):
     """An ownership row, since it was first seen in its present version."""
 
     version: int

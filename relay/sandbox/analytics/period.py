@@ -1,8 +1,9 @@
 """Periods of whole days in UTC, both ends included."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+
+import msgspec
 
 from relay.sandbox.errors import Refusal
 from relay.sandbox.model import Session
@@ -14,8 +15,7 @@ DAYS_MAX = 366
 _DAY = timedelta(days=1)
 
 
-@dataclass(frozen=True, slots=True)
-class Period:
+class Period(msgspec.Struct, frozen=True):
     """Some days in a row."""
 
     first: date

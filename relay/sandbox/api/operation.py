@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from inspect import getdoc
 from typing import Annotated, Any, TypeVar, get_args
 
@@ -49,8 +48,7 @@ class Id(Parameters):
     id: str
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(msgspec.Struct, frozen=True):
     """A request that was let in."""
 
     services: Services
@@ -59,8 +57,7 @@ class Call:
     """The URL under which the caller reaches the sandbox, without a slash at its end."""
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
+class Operation(msgspec.Struct, frozen=True):
     """A handler with its method and path; its signature and its docstring describe the rest.
 
     A handler takes the call, the parameters, and the body if there is one, and returns an
@@ -73,7 +70,7 @@ class Operation:
     access: Access = "Read only"
     """The least access that a key needs."""
     status: int = 200
-    problems: Mapping[int, str] = field(default_factory=dict)
+    problems: Mapping[int, str] = msgspec.field(default_factory=dict)
     """Descriptions of the operation's own refusals, by status."""
 
     @property
@@ -129,7 +126,7 @@ class Operation:
         return Response(content, self.status, media_type="application/json")
 
 
-class Control(Operation):
+class Control(Operation, frozen=True):
     """A control of the sandbox: it needs no key, and no fault concerns it.
 
     Its handler takes the services in place of the call.

@@ -10,10 +10,10 @@ import socket
 import ssl
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
 from threading import Thread
 from typing import Any, cast
 
+import msgspec
 from paho.mqtt.client import Client, DisconnectFlags
 from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode, MQTTProtocolVersion
 from paho.mqtt.packettypes import PacketTypes
@@ -69,8 +69,7 @@ Reply = tuple[int, Properties | None]
 """Reason code, and of a CONNACK the limits."""
 
 
-@dataclass(frozen=True, slots=True)
-class Broker:
+class Broker(msgspec.Struct, frozen=True):
     """Address and login of a broker; a context means TLS."""
 
     host: str

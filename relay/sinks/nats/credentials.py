@@ -3,17 +3,16 @@
 import re
 from base64 import b64encode
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+import msgspec
 import nkeys
 
 from relay.core.config_values import read_text
 
 
-@dataclass(frozen=True, slots=True)
-class Server:
+class Server(msgspec.Struct, frozen=True):
     """One address to try, with its credentials beside it rather than in it."""
 
     url: str

@@ -2,9 +2,10 @@
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
+
+import msgspec
 
 from relay.core.event import LEAD_CAPTURED, MILESTONES, VIDEO_WATCHED, WEBHOOK_TEST
 from relay.sinks.slack.blocks import TOTAL_MAX, Fact, address, describe, fact, mrkdwn, room_for
@@ -23,8 +24,7 @@ _PERCENT = dict(zip(MILESTONES, (0, 25, 50, 75, _FULL), strict=True))
 _WORD_START = re.compile(r"(?<=[a-z0-9])([A-Z])(?=[a-z])")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Summary:
+class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """One event for a reader; `aside` joins the headline if only one line is shown."""
 
     icon: str

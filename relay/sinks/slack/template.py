@@ -5,8 +5,9 @@ The structure is the operator's; only texts are templates, so that no event can 
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
+
+import msgspec
 
 from relay.core.errors import InvalidTemplate
 from relay.core.event import Event
@@ -83,8 +84,7 @@ _LIMITS = {
 """Maximum lengths of texts in a table of this type, or below this key."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Text:
+class _Text(msgspec.Struct, frozen=True):
     """One text of a block, with its path in the config and its style in Slack."""
 
     path: str

@@ -1,17 +1,17 @@
 """Protocol and records of the audience: views, milestones and leads."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, tzinfo
 from typing import Literal, Protocol
+
+import msgspec
 
 from relay.store.related import Related
 
 Grouping = Literal["video", "day", "hour", "source"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AudienceQuery:
+class AudienceQuery(msgspec.Struct, frozen=True, kw_only=True):
     """A selection of views and leads, and their grouping."""
 
     by: Grouping
@@ -26,8 +26,7 @@ class AudienceQuery:
     """Maximum number of groups."""
 
 
-@dataclass(frozen=True, slots=True)
-class StepCount:
+class StepCount(msgspec.Struct, frozen=True):
     """Counts of one step, within a group and the selected time."""
 
     kind: str
@@ -41,8 +40,7 @@ class StepCount:
     """Events without an address, which do not count as people."""
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
+class Group(msgspec.Struct, frozen=True):
     """One video, day, hour or source with its funnel; the other fields are None."""
 
     steps: Sequence[StepCount]
@@ -58,8 +56,7 @@ class Group:
     source: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Funnel:
+class Funnel(msgspec.Struct, frozen=True, kw_only=True):
     """The counted groups: videos and sources with the most people first, days newest first.
 
     All 24 hours in their order, unless nothing is selected.

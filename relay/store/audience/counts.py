@@ -1,8 +1,9 @@
 """Counts of the audience by group and step, before they are ranked and named."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Self
+
+import msgspec
 
 from relay.core.event import LEAD, LEAD_CAPTURED, MILESTONES, VIDEO_WATCHED
 from relay.store.audience import StepCount
@@ -11,8 +12,7 @@ Steps = Mapping[str, tuple[int, int, int]]
 """By step: people, events, and events without an address."""
 
 
-@dataclass(frozen=True, slots=True)
-class Counts:
+class Counts(msgspec.Struct, frozen=True):
     """The groups of a question; one without an event is not among them."""
 
     most: Mapping[Any, int]

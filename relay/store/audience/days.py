@@ -5,7 +5,6 @@ Bitmaps, because people of several days count once: they are joined, which sums 
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, Self
 
@@ -63,25 +62,23 @@ class View(NamedTuple):
         return self.at_ms % DAY_MS // SLOT_MS
 
 
-@dataclass(slots=True)
-class Slot:
+class Slot(msgspec.Struct):
     """Half an hour of a day."""
 
     events: int = 0
     anonymous: int = 0
-    people: BitMap = field(default_factory=BitMap)
+    people: BitMap = msgspec.field(default_factory=BitMap)
 
 
-@dataclass(slots=True)
-class Day:
+class Day(msgspec.Struct):
     """People and events of a day."""
 
-    people: BitMap = field(default_factory=BitMap)
-    slots: dict[int, Slot] = field(default_factory=dict)
+    people: BitMap = msgspec.field(default_factory=BitMap)
+    slots: dict[int, Slot] = msgspec.field(default_factory=dict)
     """By their position in the day."""
-    viewers: BitMap64 = field(default_factory=BitMap64)
+    viewers: BitMap64 = msgspec.field(default_factory=BitMap64)
     """Pairs of video and person."""
-    videos: dict[int, Counts] = field(default_factory=dict)
+    videos: dict[int, Counts] = msgspec.field(default_factory=dict)
 
     @classmethod
     def parse(cls, people: bytes, slots: bytes, viewers: bytes, videos: bytes) -> Self:

@@ -2,9 +2,10 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from datetime import tzinfo
 from typing import Any
+
+from msgspec.structs import replace
 
 from relay.core.minutes import DAY_MS, HOUR_MS
 from relay.store.audience import AudienceQuery

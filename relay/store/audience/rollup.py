@@ -3,7 +3,8 @@
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from relay.store.audience.days import Day, Key, days_of, week_of
 from relay.store.audience.sets import Damaged
@@ -24,8 +25,7 @@ PART_PAUSE_S = 0.001
 acknowledgements need it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(msgspec.Struct, frozen=True):
     """The next rows, `after` one event up to another."""
 
     after: int

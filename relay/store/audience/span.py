@@ -1,11 +1,11 @@
 """Times on the bounds of days, weeks and half hours."""
 
-from dataclasses import dataclass
 from typing import Self
 
+import msgspec
 
-@dataclass(frozen=True, slots=True)
-class Span:
+
+class Span(msgspec.Struct, frozen=True):
     """A time; the end is exclusive, and not before the start."""
 
     since_ms: int

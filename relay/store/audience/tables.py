@@ -1,8 +1,9 @@
 """Protocol of the audience's tables, which each engine fulfils in SQL."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
+
+import msgspec
 
 from relay.store.audience.days import Key, View
 from relay.store.audience.span import Span
@@ -16,8 +17,7 @@ Numbers = tuple[int, int, int]
 """People, events, and events without an address."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rows:
+class Rows(msgspec.Struct, frozen=True, kw_only=True):
     """A selection of the audience's rows; None selects all."""
 
     since_ms: int | None

@@ -1,9 +1,9 @@
 """Sets of people by group and step, which are joined before they are counted."""
 
 from collections import defaultdict
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import msgspec
 from pyroaring import BitMap, BitMap64
 
 from relay.store.audience.counts import Counts, Steps
@@ -22,9 +22,8 @@ class Part(NamedTuple):
     anonymous: int
 
 
-@dataclass(slots=True)
-class _Union:
-    people: list[BitMap | BitMap64] = field(default_factory=list)
+class _Union(msgspec.Struct):
+    people: list[BitMap | BitMap64] = msgspec.field(default_factory=list)
     events: int = 0
     anonymous: int = 0
 

@@ -1,12 +1,11 @@
 """The tables of a store, with what a copy takes of each and in which order."""
 
-from dataclasses import dataclass
+import msgspec
 
 ROW_ID = "rowid"
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(msgspec.Struct, frozen=True):
     """One table; its columns are those that the source has."""
 
     name: str

@@ -1,9 +1,10 @@
 """Queries for due deliveries: one page of a tier at a time, and when to read the next."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
+
+import msgspec
 
 from relay.core.delivery import Delivery
 from relay.store import Tier
@@ -125,8 +126,7 @@ class DueDeliveries(NamedTuple):
     """The earliest due time of any of them after now."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DueQuery:
+class DueQuery(msgspec.Struct, frozen=True, kw_only=True):
     """A query for due deliveries of one sink that are not leased.
 
     Of those with the same turn only the first is due, and none of `busy` turns.

@@ -7,8 +7,9 @@ a relay walks over all due deliveries once.
 import math
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+import msgspec
 
 from relay.core.delivery import Delivery
 from relay.store import Tier
@@ -37,8 +38,7 @@ class Position(NamedTuple):
 START = Position(-(1 << 62), 0)
 
 
-@dataclass(slots=True)
-class Walk:
+class Walk(msgspec.Struct):
     """Walks over a tier of one sink's due deliveries, in their order, some at a time.
 
     Settled deliveries stay in the index until a vacuum, so most walks begin where the last one
@@ -100,15 +100,14 @@ class Held(NamedTuple):
     turn: int | None
 
 
-@dataclass(slots=True)
-class SinkLeases:
+class SinkLeases(msgspec.Struct):
     """Leases of one sink."""
 
     fence: Fence | None
-    held: dict[int, Held] = field(default_factory=dict)
+    held: dict[int, Held] = msgspec.field(default_factory=dict)
     """Deliveries that a dispatcher may be sending, by the numbers of their events."""
-    walks: defaultdict[Tier, Walk] = field(default_factory=lambda: defaultdict(Walk))
-    ended_turns: set[int] = field(default_factory=set)
+    walks: defaultdict[Tier, Walk] = msgspec.field(default_factory=lambda: defaultdict(Walk))
+    ended_turns: set[int] = msgspec.field(default_factory=set)
     """Turns whose next delivery may lie before the walks."""
 
     def turns(self) -> list[int]:

@@ -4,12 +4,12 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from random import SystemRandom
 from uuid import uuid4
 
 import msgspec
+from msgspec.structs import replace
 
 from relay.core.cluster import statements
 from relay.core.cluster.leases import Lease

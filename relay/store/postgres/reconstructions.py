@@ -2,9 +2,10 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
+
+import msgspec
 
 from relay.core.event import Event, Outcome
 from relay.core.routing import Verdict
@@ -44,15 +45,14 @@ _VIDEOS = "SELECT number, id, title FROM relay.videos WHERE number = ANY(%b::big
 _FORGOTTEN = "SELECT value FROM relay.state WHERE name = 'library'"
 
 
-@dataclass(slots=True)
-class _Watch:
+class _Watch(msgspec.Struct):
     """Originals that any member has accepted since an announcement.
 
     By the ids of their reconstructions.
     """
 
     seen_to: int
-    arrived: set[str] = field(default_factory=set)
+    arrived: set[str] = msgspec.field(default_factory=set)
 
 
 class PostgresReconstructions(Part):

@@ -1,7 +1,8 @@
 """Queries of searches in PostgreSQL."""
 
-from dataclasses import replace
 from functools import partial
+
+from msgspec.structs import replace
 
 from relay.store.keyed_digests import PersonDigests
 from relay.store.postgres import operator_queries, seq_range

@@ -1,7 +1,8 @@
 """What the parts of a store share."""
 
-from dataclasses import dataclass
 from uuid import UUID
+
+import msgspec
 
 from relay.store.keyed_digests import PersonDigests, TokenDigests
 from relay.store.ordering import OrderingKeys
@@ -15,8 +16,7 @@ from relay.store.postgres.vacuum import Vacuum
 from relay.store.postgres.visible_numbers import VisibleNumbers
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shared:
+class Shared(msgspec.Struct, frozen=True, kw_only=True):
     """Made once by `open_store`."""
 
     leaser: Connection

@@ -1,8 +1,7 @@
 """Records of erasures in SQL, without the address."""
 
-from dataclasses import replace
-
 import msgspec
+from msgspec.structs import replace
 
 from relay.store.personal_data import Erasure, ErasureRecord
 from relay.store.sqlite.driver import sqlite3

@@ -7,10 +7,11 @@ million ids would cost an event a hundred misses of the processor's cache. An id
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from hashlib import blake2b
 from struct import Struct
 from typing import Self
+
+import msgspec
 
 PROBES = 7
 BLOCK_BITS = 3
@@ -96,8 +97,7 @@ class _Rows:
         return bits
 
 
-@dataclass(frozen=True, slots=True)
-class IdFilters:
+class IdFilters(msgspec.Struct, frozen=True):
     """The filters in use; another thread may add one meanwhile."""
 
     _rows: _Rows

@@ -1,11 +1,11 @@
 """Operators' queries in SQL: functions of a connection, to be run on its thread."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from operator import itemgetter
 from typing import Any, Literal
 
 import orjson
+from msgspec.structs import replace
 
 from relay.core.delivery import Status
 from relay.core.event import KINDS

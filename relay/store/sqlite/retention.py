@@ -6,8 +6,9 @@ It checks each row again there, because a replay may have opened a delivery in b
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NamedTuple
+
+import msgspec
 
 from relay.store import StoreSettings
 from relay.store.retention import STEP_BYTES, STEP_ROWS, Keep, Round, Times
@@ -45,8 +46,7 @@ _INCREMENTAL = 2
 Remove = Callable[[sqlite3.Connection, list[Row]], Counter[str]]
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(msgspec.Struct, frozen=True):
     """Rows to remove in one transaction; `more` if another step may follow at once."""
 
     rows: list[Row]

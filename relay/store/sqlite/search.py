@@ -1,6 +1,6 @@
 """Queries of searches in SQLite."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from relay.store.selection import Selection
 from relay.store.sqlite import operator_queries, seq_range

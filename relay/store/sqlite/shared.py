@@ -3,7 +3,8 @@
 import asyncio
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+
+import msgspec
 
 from relay.core.delivery import Status
 from relay.core.routing import Verdict
@@ -17,8 +18,7 @@ from relay.store.sqlite.outstanding import Outstanding
 from relay.store.sqlite.secure_delete import Wiper
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shared:
+class Shared(msgspec.Struct, frozen=True, kw_only=True):
     """Made once by `open_store`; one process holds the store, so leases are kept in memory."""
 
     leaser: Connection
@@ -38,11 +38,11 @@ class Shared:
     tallies: defaultdict[str, dict[Status, int]]
     """Numbers of pending and dead deliveries, by sink."""
     outstanding: Outstanding
-    leased: defaultdict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
+    leased: defaultdict[str, set[int]] = msgspec.field(default_factory=lambda: defaultdict(set))
     """Deliveries that a dispatcher may be sending: numbers of their events, by sink."""
-    cancelled: set[int] = field(default_factory=set)
+    cancelled: set[int] = msgspec.field(default_factory=set)
     """Replays whose deliveries must not be leased."""
-    superseded: set[int] = field(default_factory=set)
+    superseded: set[int] = msgspec.field(default_factory=set)
     """Reconstructions whose deliveries must not be leased, by the numbers of their events."""
 
     def count_new(self, verdicts: Iterable[Verdict]) -> None:
@@ -51,7 +51,7 @@ class Shared:
             status = Status.DEAD if verdict.outcome == "fails" else Status.PENDING
             self.tallies[verdict.sink][status] += 1
 
-    rollup: asyncio.Lock = field(default_factory=asyncio.Lock)
+    rollup: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
     """Held while the audience by day, or a person in it, is changed in several transactions."""
 
     def count(self, moved: Moved) -> None:

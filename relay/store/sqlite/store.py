@@ -6,10 +6,11 @@ due again.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import IO, TypeVar
+
+from msgspec.structs import replace
 
 from relay.core.clock import Clock
 from relay.core.delivery import Delivery, Settlement, Status

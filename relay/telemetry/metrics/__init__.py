@@ -4,8 +4,9 @@ Values are kept in memory, so a scrape touches neither store nor sinks.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import get_args
+
+import msgspec
 
 from relay.core.delivery import Result
 from relay.core.event import LEAD_CAPTURED, MILESTONES, Outcome
@@ -36,8 +37,7 @@ UNKNOWN = "unknown"
 """The source label of requests that match no source's path."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Counts:
+class Counts(msgspec.Struct, frozen=True, kw_only=True):
     """A copy of some metrics that only grow, by series."""
 
     accepted: Mapping[object, float]

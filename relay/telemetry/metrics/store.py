@@ -1,13 +1,12 @@
 """Metrics of the store: its commits, its size, and the space that is left for it."""
 
-from dataclasses import dataclass
+import msgspec
 
 from relay.telemetry.metrics.labels import FAST
 from relay.telemetry.metrics.registry import Registry
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Disk:
+class Disk(msgspec.Struct, frozen=True, kw_only=True):
     """Size of the store and of its disk's free space, which is None without a disk of its own."""
 
     store_bytes: int

@@ -3,14 +3,14 @@
 The field names in answers are assumptions: docs/video-service.md lists them.
 """
 
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from relay.core.config_values import Secret
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Video:
+class Video(msgspec.Struct, frozen=True, kw_only=True):
     """A video of the library; trashed ones are in it, those deleted for good are not."""
 
     id: str
@@ -26,8 +26,7 @@ class Video:
     updated_ms: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Submission:
+class Submission(msgspec.Struct, frozen=True, kw_only=True):
     """A form that a viewer submitted, as far as the session says it."""
 
     id: str | None = None
@@ -37,8 +36,7 @@ class Submission:
     created_ms: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Session:
+class Session(msgspec.Struct, frozen=True, kw_only=True):
     """One view of one video; `email` is None for an anonymous viewer."""
 
     id: str | None = None
@@ -54,16 +52,14 @@ class Session:
     submitted: tuple[Submission, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionPage:
+class SessionPage(msgspec.Struct, frozen=True, kw_only=True):
     """Some sessions, the oldest first; `next` is where the following page begins."""
 
     sessions: tuple[Session, ...]
     next: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Watched:
+class Watched(msgspec.Struct, frozen=True, kw_only=True):
     """All views of one video by one person together."""
 
     video_id: str
@@ -75,8 +71,7 @@ class Watched:
     last_ms: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Webhook:
+class Webhook(msgspec.Struct, frozen=True, kw_only=True):
     """A webhook endpoint; no events means all of them, None that the answer does not say."""
 
     id: str
@@ -84,8 +79,7 @@ class Webhook:
     events: tuple[str, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Registration:
+class Registration(msgspec.Struct, frozen=True, kw_only=True):
     """A new webhook endpoint with its secret, which is shown only once."""
 
     webhook: Webhook | None
@@ -93,8 +87,7 @@ class Registration:
     secret: Secret
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WebhookAttempt:
+class WebhookAttempt(msgspec.Struct, frozen=True, kw_only=True):
     """One attempt of the service to deliver an event."""
 
     event: str | None = None

@@ -3,13 +3,13 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any, cast
 from uuid import uuid4
 
 import psycopg
 import pytest
 from msgspec import structs
+from msgspec.structs import fields
 from psycopg import sql
 
 from relay.store import Store

@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Literal
 from urllib.parse import quote
 
+import msgspec
 from starlette.requests import Request
 
 from relay.admin.page.access.hosts import Host, Scheme, parse_host
@@ -41,8 +42,7 @@ class Refusal(RelayError):
     """One sentence for the response; repeats nothing of the request."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class Place(msgspec.Struct, frozen=True, kw_only=True):
     """The URL of a request as the browser sees it, and the request's sender."""
 
     scheme: Scheme

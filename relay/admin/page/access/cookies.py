@@ -1,8 +1,8 @@
 """The session's cookie: its name and attributes depend on how the page is reached."""
 
 import re
-from dataclasses import dataclass
 
+import msgspec
 from starlette.requests import Request
 
 from relay.admin.page.access.address import Place
@@ -12,8 +12,7 @@ IDENTIFIER_BYTES = 32
 _IDENTIFIER = re.compile(rf"[0-9a-f]{{{2 * IDENTIFIER_BYTES}}}")
 
 
-@dataclass(frozen=True, slots=True)
-class SessionCookie:
+class SessionCookie(msgspec.Struct, frozen=True):
     """Name and attributes of the cookie."""
 
     name: str

@@ -3,8 +3,9 @@
 import ipaddress
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 Scheme = Literal["http", "https"]
 
@@ -14,8 +15,7 @@ _DEFAULT_PORTS: dict[Scheme, int] = {"http": 80, "https": 443}
 _PORT_MAX = 65535
 
 
-@dataclass(frozen=True, slots=True)
-class Host:
+class Host(msgspec.Struct, frozen=True):
     """A parsed Host header."""
 
     written: str

@@ -4,7 +4,8 @@ import hashlib
 import hmac
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from relay.core.config_values import Secret
 from relay.store.sessions import Role
@@ -13,8 +14,7 @@ _UNSET = secrets.token_hex(32)
 """Compared in place of a missing token, so that the comparison takes as long."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tokens:
+class Tokens(msgspec.Struct, frozen=True, kw_only=True):
     """The tokens of the running config."""
 
     admin: Secret | None = None

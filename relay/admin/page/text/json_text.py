@@ -3,8 +3,9 @@
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Literal, NamedTuple
+
+import msgspec
 
 CHARACTERS_MAX = 32 * 1024
 """Longest text of a page; a longer one would be slow to open."""
@@ -31,8 +32,7 @@ class Piece(NamedTuple):
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Shown:
+class Shown(msgspec.Struct, frozen=True):
     """A text, or its beginning."""
 
     pieces: Sequence[Piece]

@@ -2,8 +2,9 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from relay.admin.page.text.json_text import Shown, plain, pretty
 
@@ -11,8 +12,7 @@ SHORT_MAX = 100
 """Characters of a value, such as a topic, without a heading of its own."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class Part(msgspec.Struct, frozen=True, kw_only=True):
     """A part of a message: a text, or pairs of names and texts; short values have no name."""
 
     name: str

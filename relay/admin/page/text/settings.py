@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, get_args
 from urllib.parse import urlsplit
 
@@ -22,8 +21,7 @@ _OF_ROUTE = frozenset({"name", "type", "events", "sources", "when", "ordered"})
 _HOST = re.compile(r"[a-z0-9._-]{1,253}|\[?[0-9a-f:.]{2,45}\]?")
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(msgspec.Struct, frozen=True):
     """One key; `is_default` if it has its default value."""
 
     key: str

@@ -1,12 +1,13 @@
 """Who may see the page, and who may change anything, with sessions in a real store."""
 
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 import structlog
+from msgspec.structs import replace
 from starlette.requests import Request
 
 from relay.admin.page.access.control import AccessControl, LoggedIn, LoginRefused

@@ -1,15 +1,15 @@
 """The steps of a funnel, compared with one another."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from relay.store.audience import StepCount
 
 NAMES = ("Started", "25 %", "50 %", "75 %", "Completed", "Leads")
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(msgspec.Struct, frozen=True):
     """One step of a funnel; shares are those of people, None without a whole."""
 
     name: str

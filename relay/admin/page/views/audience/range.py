@@ -1,10 +1,10 @@
 """The range of days of the audience, and its selection."""
 
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from functools import cache
 from typing import Annotated, Any, Literal
 
+import msgspec
 from msgspec import Meta
 from starlette.exceptions import HTTPException
 
@@ -28,8 +28,7 @@ _OTHERS = ("Etc/", "SystemV/", "US/", "Canada/", "Brazil/", "Chile/", "Mexico/")
 """Folders of other names for the same zones."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AudienceForm:
+class AudienceForm(msgspec.Struct, frozen=True, kw_only=True):
     """What the view shows; dates replace the period."""
 
     period: Period = "30d"
@@ -43,8 +42,7 @@ class AudienceForm:
     """Of the table of videos."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Days:
+class Days(msgspec.Struct, frozen=True, kw_only=True):
     """Whole days of a zone; None is without end."""
 
     zone: tzinfo

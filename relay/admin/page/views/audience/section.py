@@ -3,8 +3,9 @@
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import date
+
+import msgspec
 
 from relay.admin.api.audience import AudienceFilter, show_audience
 from relay.admin.page import charts
@@ -31,8 +32,7 @@ WAIT_S = 5
 """Time that a visitor waits for the counts of a large store."""
 
 
-@dataclass(frozen=True, slots=True)
-class Video:
+class Video(msgspec.Struct, frozen=True):
     """A row of the table of videos; an absent `video` means that the events name none."""
 
     video: str | None
@@ -40,16 +40,14 @@ class Video:
     steps: Sequence[Step]
 
 
-@dataclass(frozen=True, slots=True)
-class Counted:
+class Counted(msgspec.Struct, frozen=True):
     """Counts, and when they were asked for."""
 
     funnel: Funnel
     at_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class Course:
+class Course(msgspec.Struct, frozen=True):
     """Viewers and leads over days or hours."""
 
     viewers: charts.Stack

@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
+
+import msgspec
 
 from relay.admin.page.text.formats import number, utc
 from relay.admin.page.visit import PERSONAL_FIELDS, Visit
@@ -16,8 +17,7 @@ FAILED_MIN = 500
 """HTTP statuses of changes; those in between were refused."""
 
 
-@dataclass(frozen=True, slots=True)
-class Wording:
+class Wording(msgspec.Struct, frozen=True):
     """An operation in words; `{}` stands for the target."""
 
     past: str
@@ -81,8 +81,7 @@ _COUNTED = Wording("Counted dead letters to discard", "Count dead letters to dis
 _DIGEST = re.compile("person:[0-9a-f]+")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChangeRow:
+class ChangeRow(msgspec.Struct, frozen=True, kw_only=True):
     """One change for the table, without personal data for viewers."""
 
     id: int

@@ -1,7 +1,8 @@
 """Changes by operators, with their origins and results."""
 
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from relay.admin.api.audit import ChangeList, Page, list_changes
 from relay.admin.api.parameters import Limit, Number, Text
@@ -19,8 +20,7 @@ _COLUMNS: Sequence[object] = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChangeFilter:
+class ChangeFilter(msgspec.Struct, frozen=True, kw_only=True):
     """The filter, with times as people type them."""
 
     operation: Text | None = None
@@ -43,8 +43,7 @@ class ChangeFilter:
         return {name: value for name, value in values.items() if value is not None}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChangesPage(ChangeFilter):
+class ChangesPage(ChangeFilter, frozen=True, kw_only=True):
     """One page of the list."""
 
     before: Number | None = None

@@ -3,8 +3,9 @@
 import re
 import ssl
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
+
+import msgspec
 
 from relay.core.config_values import read_bytes
 
@@ -21,8 +22,7 @@ Field = tuple[int, bytes]
 """Tag and content."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CertificateFile:
+class CertificateFile(msgspec.Struct, frozen=True, kw_only=True):
     """One file of a sink."""
 
     sink: str

@@ -1,8 +1,8 @@
 """Rotation of a source's secret: its steps, and the forms that begin and finish it."""
 
-from dataclasses import dataclass
 from typing import Annotated
 
+import msgspec
 from msgspec import Meta
 
 from relay.admin.api.rotation import (
@@ -23,8 +23,7 @@ MINUTES = (5, 15, 30, 60)
 """Lengths to choose from."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Length:
+class Length(msgspec.Struct, frozen=True, kw_only=True):
     """For how long unverified requests are kept."""
 
     minutes: Annotated[int, Meta(ge=1, le=60)] = 15

@@ -3,8 +3,8 @@
 import asyncio
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+import msgspec
 from msgspec.structs import asdict
 
 from relay.admin.api.reload import reload_config
@@ -33,8 +33,7 @@ SOON_MS = 30 * DAY_MS
 """Time left of a certificate or secret from which on it is marked."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SecretRow:
+class SecretRow(msgspec.Struct, frozen=True, kw_only=True):
     """One secret of a source, which itself is never shown."""
 
     label: str
@@ -44,8 +43,7 @@ class SecretRow:
     """`bad` for one that has expired, `warn` for one that does soon."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourceRow:
+class SourceRow(msgspec.Struct, frozen=True, kw_only=True):
     """One source of the config."""
 
     settings: SourceSettings

@@ -2,8 +2,9 @@
 
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
 from hashlib import blake2b
+
+import msgspec
 
 from relay.admin.page.visit import ADDRESS
 from relay.store.records import Reason
@@ -15,8 +16,7 @@ _KEY = secrets.token_bytes(16)
 # Without it, a viewer could guess the address in a reason by its digest.
 
 
-@dataclass(frozen=True, slots=True)
-class Cause:
+class Cause(msgspec.Struct, frozen=True):
     """A group of dead letters."""
 
     reason: Reason

@@ -1,7 +1,9 @@
 """Dead letters, by cause and one by one, with the unreadable requests."""
 
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import asdict, dataclass
+
+import msgspec
+from msgspec.structs import asdict
 
 from relay.admin.api.dead_letters import (
     Discard,
@@ -29,8 +31,7 @@ PAGE_ROWS = 50
 CAUSES_SHOWN = 50
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeadLetterFilter:
+class DeadLetterFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Filter of the dead letters."""
 
     sink: Text | None = None
@@ -49,8 +50,7 @@ class DeadLetterFilter:
         return self.filter.extended(Page, before=self.before, limit=PAGE_ROWS)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OneDelivery:
+class OneDelivery(msgspec.Struct, frozen=True, kw_only=True):
     """A dead letter."""
 
     id: Text

@@ -1,7 +1,6 @@
 """Unreadable requests: verified, but without a usable event."""
 
-from dataclasses import dataclass
-
+import msgspec
 from starlette.exceptions import HTTPException
 
 from relay.admin.api.parameters import Paging, Text
@@ -24,15 +23,13 @@ WORD = "discard"
 """The word to type: no request comes back."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PathId:
+class PathId(msgspec.Struct, frozen=True, kw_only=True):
     """One request."""
 
     id: Digits
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Confirmed:
+class Confirmed(msgspec.Struct, frozen=True, kw_only=True):
     """The typed confirmation."""
 
     source: Text

@@ -1,8 +1,9 @@
 """Bulk changes: all that a filter matches is counted, confirmed, and replayed or discarded."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
 
+import msgspec
+from msgspec.structs import replace
 from starlette.exceptions import HTTPException
 
 from relay.admin.api.events import Events, Listing, list_events
@@ -27,8 +28,7 @@ TYPED = "discard everything"
 """To be typed where no filter is given."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bulk(EventFilter):
+class Bulk(EventFilter, frozen=True, kw_only=True):
     """A filter, and the only sink to change deliveries of, if the filter has none."""
 
     to: Text | None = None
@@ -36,19 +36,17 @@ class Bulk(EventFilter):
     @property
     def event_filter(self) -> EventFilter:
         """The filter with this sink."""
-        fields = {name: getattr(self, name) for name in EventFilter.__dataclass_fields__}
+        fields = {name: getattr(self, name) for name in EventFilter.__struct_fields__}
         return EventFilter(**{**fields, "sink": self.sink or self.to})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobId:
+class JobId(msgspec.Struct, frozen=True, kw_only=True):
     """A bulk change that is being prepared."""
 
     id: Text
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Typed:
+class Typed(msgspec.Struct, frozen=True, kw_only=True):
     """The typed confirmation."""
 
     typed: str | None = None

@@ -1,8 +1,8 @@
 """The content of one event, and each route's verdict on it, for those who may see them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
+import msgspec
 from starlette.exceptions import HTTPException
 
 from relay.admin.page.text.json_text import Shown, plain, pretty
@@ -21,8 +21,7 @@ COPIED_MAX = 16 * 1024
 AS = "as:"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RouteRow:
+class RouteRow(msgspec.Struct, frozen=True, kw_only=True):
     """A sink, with today's verdict on the event and the delivery that it has."""
 
     sink: str
@@ -44,8 +43,7 @@ class RouteRow:
         return self.takes and self.status is None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Body:
+class Body(msgspec.Struct, frozen=True, kw_only=True):
     """A body in one of its forms; `fault` says why it cannot be shown."""
 
     form: str
@@ -63,8 +61,7 @@ class Body:
         return self.text.text
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Content:
+class Content(msgspec.Struct, frozen=True, kw_only=True):
     """The inside of an event; a viewer gets the routes only, without reasons."""
 
     routes: Sequence[RouteRow]
@@ -72,7 +69,7 @@ class Content:
     """Sinks whose message can be shown."""
     body: Body | None = None
     headers: Sequence[tuple[str, str]] = ()
-    about: Engagement = field(default_factory=lambda: Engagement(None, None, None, None))
+    about: Engagement = msgspec.field(default_factory=lambda: Engagement(None, None, None, None))
     is_erased: bool = False
 
 

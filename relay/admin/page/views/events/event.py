@@ -3,9 +3,9 @@
 import asyncio
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated
 
+import msgspec
 from msgspec import Meta
 from starlette.exceptions import HTTPException
 
@@ -30,23 +30,20 @@ REPLAYS_SHOWN = 20
 PATH = "/events/{seq:number}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EventPage(EventNumber):
+class EventPage(EventNumber, frozen=True, kw_only=True):
     """One event, the form of its body, and the attempts before the one with an index."""
 
     body: Annotated[str, Meta(pattern=r"\A(pretty|raw|as:.+)\Z", max_length=330)] = "pretty"
     attempts: Number | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OneSink:
+class OneSink(msgspec.Struct, frozen=True, kw_only=True):
     """The delivery to one sink."""
 
     sink: Text
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeliveryState:
+class DeliveryState(msgspec.Struct, frozen=True, kw_only=True):
     """A delivery in the head."""
 
     sink: str

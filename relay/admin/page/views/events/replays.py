@@ -1,6 +1,6 @@
 """Replays: all of them, and one with its progress."""
 
-from dataclasses import dataclass
+import msgspec
 
 from relay.admin.api.parameters import Paging
 from relay.admin.api.replays import (
@@ -18,8 +18,7 @@ from relay.admin.page.view import Action, View
 from relay.admin.page.visit import PERSONAL_FIELDS, Context, Done, Notice, Visit
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplayRow:
+class ReplayRow(msgspec.Struct, frozen=True, kw_only=True):
     """A replay with its filter in words."""
 
     replay: ReplayView

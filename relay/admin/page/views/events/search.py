@@ -1,8 +1,8 @@
 """The search field: finds events by id, address, video or words."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 from starlette.exceptions import HTTPException
 
 from relay.admin.api.events import Events, IdPrefix, Listing, find_events, list_events
@@ -21,8 +21,7 @@ TEXT_MAX = 320
 """Characters of the longest address, id or phrase."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SearchForm:
+class SearchForm(msgspec.Struct, frozen=True, kw_only=True):
     """An id, address, video or words."""
 
     text: str | None = None

@@ -1,9 +1,9 @@
 """Events: the newest first, filtered and counted."""
 
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
+from msgspec.structs import asdict, replace
 from starlette.exceptions import HTTPException
 
 from relay.admin.api.events import (
@@ -37,16 +37,14 @@ PART_MS = 500
 """Time to search for a part of the file."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EventsPage(EventFilter):
+class EventsPage(EventFilter, frozen=True, kw_only=True):
     """One page of a filtered list."""
 
     before: Number | None = None
     count: Literal["long"] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PersonForm(EventFilter):
+class PersonForm(EventFilter, frozen=True, kw_only=True):
     """An address, and the filter that it is added to."""
 
     address: Text

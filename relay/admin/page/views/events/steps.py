@@ -1,7 +1,8 @@
 """The history of one event as steps, each made of a record in the store."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from relay.admin.page.text.formats import duration
 from relay.core.delivery import STATUS_AFTER, Status
@@ -19,8 +20,7 @@ _ICONS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class Step(msgspec.Struct, frozen=True, kw_only=True):
     """One line of the timeline; times are milliseconds since the epoch."""
 
     key: str
@@ -45,17 +45,16 @@ class Step:
         return (self.at_ms or 0) + (self.duration_ms or 0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class Record(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that is known of one event's deliveries."""
 
     event: EventRecord
     attempts: Sequence[AttemptRecord]
     now_ms: int
-    statuses: Mapping[str, SinkStatus] = field(default_factory=dict)
+    statuses: Mapping[str, SinkStatus] = msgspec.field(default_factory=dict)
     replays: Sequence[Replay] = ()
-    states: Mapping[str, Sequence[Span]] = field(default_factory=dict)
-    give_up_ms: Mapping[str, int] = field(default_factory=dict)
+    states: Mapping[str, Sequence[Span]] = msgspec.field(default_factory=dict)
+    give_up_ms: Mapping[str, int] = msgspec.field(default_factory=dict)
     """Time that each configured sink retries an event."""
 
 

@@ -1,7 +1,9 @@
 """Steps of one event in order of time, with the gaps between them."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from relay.admin.page.text.formats import duration
 from relay.admin.page.views.events import steps
@@ -19,8 +21,7 @@ _SCALES_S = (1, 5, 10, 30, 60, 300, 900, 3600)
 _HINDRANCES: Sequence[State] = ("parked", "throttled", "paused")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timeline:
+class Timeline(msgspec.Struct, frozen=True, kw_only=True):
     """Steps of an event; of its attempts those from `first` to before `last`."""
 
     steps: Sequence[Step]

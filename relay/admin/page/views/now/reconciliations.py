@@ -1,6 +1,6 @@
 """Reconciliations: what outages cost, asked of the sender's API, and their reports."""
 
-from dataclasses import dataclass
+import msgspec
 
 from relay.admin.api.parameters import Paging
 from relay.admin.api.reconciliations import (
@@ -18,8 +18,7 @@ from relay.admin.page.visit import Context, Done, Notice, Visit
 PATH = "/reconciliations"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
+class Start(msgspec.Struct, frozen=True, kw_only=True):
     """The form that starts a run of one source, for its oldest absence that none has covered."""
 
     source: str

@@ -1,8 +1,9 @@
 """Now: whether all is well, the last hour, and every sink."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from relay.admin.api.audit import Page, list_changes
 from relay.admin.api.statistics import Span, count_minutes, show_acceptance
@@ -22,8 +23,7 @@ from relay.core.minutes import HOUR_MS, MINUTE_MS, Minute, minute_of, starts
 CHANGES_SHOWN = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Hour:
+class Hour(msgspec.Struct, frozen=True):
     """The charts of the last hour."""
 
     accepted: charts.Stack

@@ -5,7 +5,6 @@ An address is in POSTed forms only, never in a URL; an erasure's report has none
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
 from typing import Annotated
 
 import msgspec
@@ -32,8 +31,7 @@ NOT_AN_ADDRESS = "Type a whole e-mail address, such as ann@example.com."
 Address = Annotated[str, Meta(max_length=400)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lookup:
+class Lookup(msgspec.Struct, frozen=True, kw_only=True):
     """A typed address."""
 
     email: Address = ""
@@ -46,22 +44,19 @@ class Lookup:
             raise HTTPException(400, NOT_AN_ADDRESS) from None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Confirmation(Lookup):
+class Confirmation(Lookup, frozen=True, kw_only=True):
     """An address that was looked up, and typed again."""
 
     typed: Address = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ErasureId:
+class ErasureId(msgspec.Struct, frozen=True, kw_only=True):
     """One recorded erasure."""
 
     id: int
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(msgspec.Struct, frozen=True):
     """A kind of stored data, and how much of it there is."""
 
     name: str

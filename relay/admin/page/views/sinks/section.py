@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+
+import msgspec
 
 from relay.admin.api.sinks import (
     MaybeEvent,
@@ -27,8 +28,7 @@ from relay.core.sink_status import SinkStatus
 from relay.store.sink_states import Span
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SinkRow:
+class SinkRow(msgspec.Struct, frozen=True, kw_only=True):
     """One sink of the table."""
 
     name: str

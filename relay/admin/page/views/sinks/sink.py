@@ -2,8 +2,9 @@
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from relay.admin.api.parameters import Text
 from relay.admin.api.statistics import AttemptsOf, summarize_attempts
@@ -31,16 +32,14 @@ _DURATIONS = [
 OVER_MS = {"hour": HOUR_MS, "day": DAY_MS, "week": WEEK_MS}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SinkPage:
+class SinkPage(msgspec.Struct, frozen=True, kw_only=True):
     """One sink, and the time over which its attempts are summed up."""
 
     name: Text
     over: Literal["hour", "day", "week"] = "day"
 
 
-@dataclass(frozen=True, slots=True)
-class ResultRow:
+class ResultRow(msgspec.Struct, frozen=True):
     """Attempts with one result; `share` is of all, up to 1."""
 
     result: str

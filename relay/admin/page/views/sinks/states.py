@@ -1,7 +1,8 @@
 """A sink's states over some time: as a strip, in words, and one by one."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from relay.admin.page import charts
 from relay.admin.page.text.formats import duration
@@ -14,8 +15,7 @@ SHOWN_MIN_MS = 1000
 """Shorter times without a state are rounding."""
 
 
-@dataclass(frozen=True, slots=True)
-class Strip:
+class Strip(msgspec.Struct, frozen=True):
     """States over some time."""
 
     bars: Sequence[charts.Bar]

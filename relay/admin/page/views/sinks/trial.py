@@ -1,9 +1,9 @@
 """A trial of an event on a sink: whether its route takes it, and what would be sent."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import msgspec
 from starlette.exceptions import HTTPException
 
 from relay.admin.api.events import Listing, list_events
@@ -25,16 +25,14 @@ BOX_MAX = FORM_MAX // 4
 """Bytes of a stored body in the box; a form can hardly hold more, once it is encoded."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stored:
+class Stored(msgspec.Struct, frozen=True, kw_only=True):
     """A sink, and the number of a stored event; 0 is the newest."""
 
     name: Text
     seq: Number | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pasted:
+class Pasted(msgspec.Struct, frozen=True, kw_only=True):
     """A sink, and an event as if a source had received it."""
 
     name: Text
@@ -50,8 +48,7 @@ class Rule(NamedTuple):
     verdict: Verdict
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trial:
+class Trial(msgspec.Struct, frozen=True, kw_only=True):
     """What would happen to an event."""
 
     event: Event
