@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager, suppress
 from paho.mqtt.packettypes import PacketTypes
 
 from tests.brokers.mqtt_packets import Packets, Publish, connack, puback, read_publish, unsuback
+from tests.stub_server import until
 
 
 def take(publish: Publish) -> bytes:
@@ -34,6 +35,7 @@ class MqttDouble:
             yield self
             for writer in self._writers:
                 writer.transport.abort()
+            await until(lambda: not self.connections, what="the end of all connections")
 
     def say(self, packet: bytes) -> None:
         """Send it to the client that came last."""

@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from statistics import median
 from typing import Any
 
 import pytest
@@ -23,6 +22,8 @@ from tests.stub_server import until
 __all__ = ["broker", "make", "server"]  # fixtures
 
 TOO_LARGE = (Refused, "larger than the broker takes")
+DELAYED_ACK_S = 0.04
+"""The least time for which Linux delays an acknowledgement."""
 FORBIDDEN = (Misconfigured, "the user may not publish to this topic")
 
 
@@ -134,7 +135,7 @@ async def test_the_kernel_does_not_delay_the_answers_to_a_batch(
         started = time.perf_counter()
         await sink.send_batch(series(lead, 16))
         took.append(time.perf_counter() - started)
-    assert median(took[20:]) < 0.02
+    assert min(took[20:]) < DELAYED_ACK_S  # all of them take longer otherwise
 
 
 async def test_a_batch_above_the_receive_maximum_never_exceeds_it_in_flight(
