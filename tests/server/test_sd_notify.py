@@ -310,7 +310,7 @@ async def test_a_writer_that_is_stuck_gives_no_proof_of_life(tmp_path: Path) -> 
                 for _ in range(WAITING_MAX + 100)
             ]
             await asyncio.sleep(0.5)
-            assert heard.lines() == []
+            assert "WATCHDOG=1" not in heard.lines()  # the first status may still come
             goes_on.set()
             await stuck
             await heard.until("WATCHDOG=1")
