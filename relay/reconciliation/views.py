@@ -12,7 +12,7 @@ from relay.video_service.api.records import Session, Submission
 FULL = 100.0
 
 ROUNDING = 1.0
-"""A percentage that an answer shows may have been rounded down by so much."""
+"""Percentages in answers may have been rounded down by up to this much."""
 
 When = Literal["before", "within", "open"]
 """Before: over before the period. Open: may go on, or may have gone on after the horizon."""

@@ -168,4 +168,4 @@ class SoleOwner:
         """Nothing ever changes, and all orders come to this relay."""
 
     async def leave(self) -> None:
-        """Nobody waits for them."""
+        """Do nothing: no other relay waits for the sinks."""

@@ -22,7 +22,7 @@ class Span(msgspec.Struct, frozen=True):
         return type(self)(since_ms, max(since_ms, self.until_ms // unit_ms * unit_ms))
 
     def around(self, inner: Self) -> tuple[Self, Self]:
-        """Return what is left of it before and after a part of it."""
+        """Return the parts of this span before and after `inner`."""
         make = type(self)
         return make(self.since_ms, inner.since_ms), make(inner.until_ms, self.until_ms)
 

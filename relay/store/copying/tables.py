@@ -14,7 +14,7 @@ class Table(msgspec.Struct, frozen=True):
     row_id: str | None = None
     """Column that takes SQLite's own number of a row, which is in the key then."""
     numbered: str | None = None
-    """Column that the target numbers by itself."""
+    """Column whose values the target assigns."""
 
 
 TABLES = (

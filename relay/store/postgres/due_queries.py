@@ -102,7 +102,7 @@ class Due(NamedTuple):
 
 
 class PageRequest(NamedTuple):
-    """What is wanted of one tier."""
+    """Deliveries to read from one tier."""
 
     behind: Position
     limit: int

@@ -88,7 +88,7 @@ class PostgresOwnership:
         self._changed = asyncio.Event()
         self._left = asyncio.Event()
         self._dispatching: Dispatching | None = None
-        """What is being driven; None before `run` and after it."""
+        """The sinks' dispatchers; None before and after `run`."""
 
     def holds(self, sink: str) -> bool:
         return sink in self._fences
