@@ -31,6 +31,9 @@ def _stop(client: Client) -> None:
     # The thread forgets itself as it ends, also between the two looks that loop_stop takes at it.
     with suppress(AttributeError):
         client.loop_stop()
+    # The two sockets that woke the thread are closed by nothing else but the garbage collector,
+    # which may find them before the client.
+    client.reinitialise()
 
 
 class Link:
