@@ -5,12 +5,11 @@ import pty
 import re
 import select
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
@@ -228,15 +227,12 @@ def test_the_suggested_commands_work(tmp_path: Path) -> None:
 
 
 def test_ports_in_use_are_avoided(tmp_path: Path) -> None:
-    with closing(socket.socket()) as listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        with suppress(OSError):  # in use by another process, which serves the test as well
-            listener.bind(("127.0.0.1", 8080))
-            listener.listen()
+    with Listening.opened() as other:
         result = demo("--events", "1", folder=tmp_path)
+        for each in (other.public, other.admin, other.service):
+            assert f"127.0.0.1:{each.getsockname()[1]}" not in result.stderr
     assert result.returncode == 0
     assert "202 accepted" in result.stderr
-    assert "127.0.0.1:8080" not in result.stderr
 
 
 def test_demos_that_start_at_once_take_different_ports() -> None:
