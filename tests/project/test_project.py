@@ -25,6 +25,7 @@ CORE: list[str] = PROJECT["project"]["dependencies"]
 EXTRAS: list[str] = [*chain(*PROJECT["project"]["optional-dependencies"].values())]
 SQLITE: list[str] = PROJECT["project"]["optional-dependencies"]["sqlite"]
 BUILD: list[str] = PROJECT["dependency-groups"]["build"]
+INSTALL: list[str] = PROJECT["dependency-groups"]["install"]
 TEST_PACKAGES: list[str] = PROJECT["dependency-groups"]["test"]
 CHECK_PACKAGES: list[str] = PROJECT["dependency-groups"]["check"]
 
@@ -51,6 +52,7 @@ LOCKS = {
     "deploy/requirements-extras.txt": CORE + EXTRAS,
     "deploy/requirements-sqlite.txt": CORE + SQLITE,
     "tests/requirements.txt": CORE + TEST_PACKAGES + CLIENTS,
+    "tests/requirements-uv.txt": INSTALL,
 }
 
 TOP_LEVEL = {
@@ -64,9 +66,11 @@ DEMO = (
     " && .venv/bin/pip install -q --no-deps . && .venv/bin/relay demo"
 )
 TEST = (
-    "python3 -m venv --upgrade-deps .venv"
-    " && .venv/bin/pip install -q --require-hashes -r tests/requirements.txt"
-    ' && .venv/bin/pip install -q --no-deps -e . && .venv/bin/pytest -q -n auto -m "not long"'
+    "python3 -m venv .venv"
+    " && .venv/bin/pip install -q --require-hashes -r tests/requirements-uv.txt"
+    " && .venv/bin/uv pip install -q -p .venv --require-hashes -r tests/requirements.txt"
+    " && .venv/bin/uv pip install -q -p .venv --no-deps -e ."
+    ' && .venv/bin/pytest -q -n auto -m "not long"'
 )
 
 _A_HOST = re.compile(
@@ -93,7 +97,9 @@ def test_each_dependency_is_locked_within_its_bounds(lock: str, written: str) ->
     assert wanted.specifier.contains(version)
 
 
-@pytest.mark.parametrize("written", CORE + EXTRAS + BUILD + TEST_PACKAGES + CHECK_PACKAGES)
+@pytest.mark.parametrize(
+    "written", CORE + EXTRAS + BUILD + INSTALL + TEST_PACKAGES + CHECK_PACKAGES
+)
 def test_each_dependency_has_a_lower_bound_and_an_upper_one_only_for_a_reason(
     written: str,
 ) -> None:
@@ -118,7 +124,7 @@ def test_a_lock_names_no_host(lock: str) -> None:
 def test_a_lock_says_how_to_make_it_anew(lock: str) -> None:
     command = lines(lock)[1]
     assert command.startswith("#    uv pip compile --universal --python-version 3.11 ")
-    assert re.search(rf" pyproject\.toml(:build|:check)? -o {re.escape(lock)}$", command)
+    assert re.search(rf" pyproject\.toml(:build|:check|:install)? -o {re.escape(lock)}$", command)
 
 
 def test_tests_run_on_the_versions_that_operators_get() -> None:
