@@ -23,7 +23,7 @@ from tests.delivery.dispatching import (
     working,
 )
 
-IDS = [f"evt_{number:02}" for number in range(40)]
+IDS = [f"evt_{number:02}" for number in range(2 * SHARED_AT + 8)]
 HOUR = Duration.parse("1h")
 
 
@@ -34,7 +34,7 @@ async def accept(bench: Bench) -> None:
 
 
 async def test_credit_starts_sends_beside_those_in_flight(tmp_path: Path) -> None:
-    async with working(tmp_path, concurrency=40, timeout=HOUR) as bench:
+    async with working(tmp_path, concurrency=1 + 2 * SHARED_AT, timeout=HOUR) as bench:
         bench.sink.always = 60.0
         with bench.busy():
             await accept(bench)
@@ -124,14 +124,14 @@ async def test_a_slot_that_ends_goes_on_with_the_credit_left(tmp_path: Path) -> 
         with bench.busy():
             await accept(bench)
             bench.earn(SHARED_AT)
-            await asyncio.sleep(60)
+            await asyncio.sleep(2 * SHARED_AT)
             assert len(bench.sink.done) == SHARED_AT
 
 
 async def test_credit_caps_a_batch(tmp_path: Path) -> None:
     sink = ScriptedBatches()
     sink.always = 60.0
-    async with working(tmp_path, sink=sink, concurrency=80, timeout=HOUR) as bench:
+    async with working(tmp_path, sink=sink, concurrency=160, timeout=HOUR) as bench:
         with bench.busy():
             await accept(bench)
             bench.earn(SHARED_AT)
