@@ -203,9 +203,11 @@ class Accepting:
             body=b"\x00\xff not text",
             headers=b"",
         )
+        # Together, because an engine may read them as one value.
+        events = [event("a"), odd, event('\n\x01["b\\'), replace(event("c"), headers=b"\x00\xfe")]
         async with shelf.open() as store:
-            await accept(store, odd)
-            assert [each.event for each in (await lease(store)).deliveries] == [odd]
+            await accept(store, *events)
+            assert [each.event for each in (await lease(store)).deliveries] == events
 
 
 class Offering:
