@@ -8,11 +8,11 @@ from operator import attrgetter
 
 import msgspec
 
-ACKNOWLEDGEMENTS_PER_DELIVERY = 9
+ACKNOWLEDGEMENTS_PER_DELIVERY = 10
 """Acknowledgements that earn one delivery."""
 
 SHARED_AT = 64
-"""Deliveries saved up before a sink gets them: those sent together share wakeups and commits."""
+"""Deliveries saved up before sinks get them: those sent together share wakeups and commits."""
 
 SAVED_MAX = 128
 """Deliveries saved up at most, which bounds the burst after a time without any to send."""
@@ -24,7 +24,7 @@ class CreditAccount(msgspec.Struct, eq=False):
     notify: Callable[[], None]
     balance: int = 0
     turn: int = 0
-    """Position of its last turn among all turns."""
+    """Position of its last share among all shares."""
     seen: int = 0
     """Acknowledgements until the last `remind`."""
     stalled_at: int = 0
@@ -36,10 +36,10 @@ class CreditAccount(msgspec.Struct, eq=False):
 
 
 class DeliveryCredit:
-    """Accumulates the credit that acknowledgements earn, and gives it to the sinks in turns.
+    """Accumulates the credit that acknowledgements earn, and shares it among the sinks.
 
     The credit is common to all sinks, so ten sinks delay requests no more than one.
-    What a sink has not used by the next turn goes to the next one, so a stopped sink blocks none.
+    Credit that a sink has not used is shared again, so a stopped sink blocks no other.
     """
 
     def __init__(self) -> None:
@@ -47,8 +47,7 @@ class DeliveryCredit:
         self._saved = 0
         self._turn = 0
         self._waiting: dict[CreditAccount, None] = {}
-        self._credited: CreditAccount | None = None
-        """The account whose turn was the last."""
+        self._credited: list[CreditAccount] = []
 
     def earn(self) -> None:
         """Record one acknowledgement."""
@@ -56,10 +55,10 @@ class DeliveryCredit:
         if self._acknowledgements % ACKNOWLEDGEMENTS_PER_DELIVERY == 0:
             self._saved = min(self._saved + 1, SAVED_MAX)
             if self._waiting and self._saved >= SHARED_AT:
-                self._give()
+                self._share()
 
     def request(self, account: CreditAccount) -> None:
-        """Let an account have its turn: its sink lacks nothing but credit."""
+        """Let an account take part in the next sharing: its sink lacks nothing but credit."""
         self._waiting[account] = None
 
     def is_requested(self) -> bool:
@@ -73,24 +72,26 @@ class DeliveryCredit:
             account.notify()
 
     def remind(self, account: CreditAccount) -> None:
-        """Give away the saved deliveries, however few, if the account is waiting for some."""
+        """Share the saved deliveries, however few, if the account is waiting for some."""
         if account.seen == self._acknowledgements:
             account.stalled_at = account.seen
         account.seen = self._acknowledgements
         if self._saved and account in self._waiting:
-            self._give()
+            self._share()
 
     def has_stalled(self, account: CreditAccount) -> bool:
         """Whether nothing was acknowledged between the last reminders, nor since."""
         return account.stalled_at == self._acknowledgements
 
-    def _give(self) -> None:
-        """Give all to the account that has waited longest: eight small shares cost far more."""
-        if self._credited is not None:
-            self._saved = min(self._saved + self._credited.balance, SAVED_MAX)
-            self._credited.balance = 0
-        account = self._credited = min(self._waiting, key=attrgetter("turn"))
-        del self._waiting[account]
-        self._turn += 1
-        account.balance, account.turn, self._saved = self._saved, self._turn, 0
-        account.notify()
+    def _share(self) -> None:
+        """Share equally; where that is less than one each, those go first that waited longest."""
+        for account in self._credited:
+            self._saved = min(self._saved + account.balance, SAVED_MAX)
+            account.balance = 0
+        self._credited = sorted(self._waiting, key=attrgetter("turn"))[: self._saved]
+        share, self._saved = divmod(self._saved, len(self._credited))
+        for account in self._credited:
+            del self._waiting[account]
+            self._turn += 1
+            account.balance, account.turn = share, self._turn
+            account.notify()
