@@ -44,9 +44,9 @@ SELECT
     json_group_array(json_array(
         d.event, d.sink, d.attempts, d.first_attempt_at, d.replay, d.turn, d.tries, d.tried_at,
         e.source, e.id, e.kind, e.created_at, e.received_at, e.reconstructed,
-        length(e.body), length(e.headers), length(e.digest)
+        length(e.body), ifnull(length(e.headers), 0), length(e.digest)
     )),
-    CAST(group_concat(e.body || e.headers || e.digest, '') AS BLOB)
+    CAST(group_concat(e.body || ifnull(e.headers, '') || e.digest, '') AS BLOB)
 FROM json_each(?) AS chosen
 CROSS JOIN deliveries AS d ON d.event = chosen.value AND d.sink = ? AND d.status = 'pending'
 CROSS JOIN events AS e ON e.seq = d.event AND e.body IS NOT NULL
