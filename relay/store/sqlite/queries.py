@@ -1,13 +1,12 @@
 """Queries of the SQLite store: functions of a connection, to be run on its thread."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping
 
 import orjson
 
 from relay.core.delivery import Delivery, Status
 from relay.store import Lease, Tier
-from relay.store.rows import event_of, is_damaged, within_bytes
+from relay.store.rows import EVENT, event_of, is_damaged, within_bytes
 from relay.store.sqlite.driver import Row, snapshot, sqlite3
 from relay.store.tiers import HELD_MS, OF_TIER
 
@@ -33,24 +32,15 @@ WHERE sink = ? AND status = 'pending' AND {belongs} AND due_at > ? AND due_at < 
 """
     for tier, belongs in OF_TIER.items()
 }
-_SIZES = """
-SELECT json_group_array(json_array(e.seq, length(e.body)))
-FROM json_each(?) AS chosen
-CROSS JOIN events AS e ON e.seq = chosen.value AND e.body IS NOT NULL
-"""
-# The bytes follow one another in a column of their own, because JSON has none.
-_DELIVERIES = """
-SELECT
-    json_group_array(json_array(
-        d.event, d.sink, d.attempts, d.first_attempt_at, d.replay, d.turn, d.tries, d.tried_at,
-        e.source, e.id, e.kind, e.created_at, e.received_at, e.reconstructed,
-        length(e.body), ifnull(length(e.headers), 0), length(e.digest)
-    )),
-    CAST(group_concat(e.body || ifnull(e.headers, '') || e.digest, '') AS BLOB)
+_DELIVERIES = f"""
+SELECT d.event, d.sink, d.attempts, d.first_attempt_at, d.replay, d.turn, d.tries, d.tried_at,
+       {EVENT}, e.digest
 FROM json_each(?) AS chosen
 CROSS JOIN deliveries AS d ON d.event = chosen.value AND d.sink = ? AND d.status = 'pending'
 CROSS JOIN events AS e ON e.seq = d.event AND e.body IS NOT NULL
 """
+_BODY, _DIGEST = 13, 16
+"""Columns of `_DELIVERIES`."""
 _OLDEST = """
 SELECT e.received_at FROM deliveries d JOIN events e ON e.seq = d.event
 WHERE d.sink = ? AND d.status = 'pending' AND d.replay IS NULL ORDER BY d.event LIMIT 1
@@ -101,11 +91,13 @@ def _due(
     for tier, limit in limits.items():
         events = db.execute(_DUE[tier], values | {"limit": limit + len(leased)}).fetchone()[0]
         free = [seq for seq in orjson.loads(events) if seq not in leased]
+        chosen = orjson.dumps(free[:limit]).decode()
         # Two of the tiers are usually empty.
-        leased_now = _read(db, sink, free[:limit]) if free else []
-        for delivery, digest in leased_now:
-            (damaged if is_damaged(delivery.event.body, digest) else sound).append(delivery)
-        if len(free) > len(leased_now) or len(leased_now) == limit:
+        candidates = db.execute(_DELIVERIES, (chosen, sink)) if free else ()
+        rows = list(within_bytes(candidates, LEASE_BYTES_MAX, lambda row: len(row[_BODY])))
+        for row in rows:
+            (damaged if is_damaged(row[_BODY], row[_DIGEST]) else sound).append(_delivery(row))
+        if len(free) > len(rows) or len(rows) == limit:
             next_due.append(now_ms)
         else:
             next_due += [
@@ -114,40 +106,17 @@ def _due(
     return Lease(tuple(sound), min(next_due, default=None), tuple(damaged))
 
 
-def _read(db: sqlite3.Connection, sink: str, events: Sequence[int]) -> list[tuple[Delivery, bytes]]:
-    """Return pending deliveries with the digests of their bodies, up to `LEASE_BYTES_MAX`."""
-    sizes = orjson.loads(_one(db, _SIZES, orjson.dumps(events).decode())[0])
-    chosen = [event for event, _ in within_bytes(sizes, LEASE_BYTES_MAX, lambda row: row[1])]
-    rows, content = _one(db, _DELIVERIES, orjson.dumps(chosen).decode(), sink)
-    found: list[tuple[Delivery, bytes]] = []
-    start = 0
-    for *columns, body_size, headers_size, digest_size in orjson.loads(rows):
-        body_end = start + body_size
-        headers_end = body_end + headers_size
-        end = headers_end + digest_size
-        delivery = _delivery(columns, content[start:body_end], content[body_end:headers_end])
-        found.append((delivery, content[headers_end:end]))
-        start = end
-    return found
-
-
-def _one(db: sqlite3.Connection, sql: str, *values: object) -> Row:
-    row: Row = db.execute(sql, values).fetchone()
-    return row
-
-
-def _delivery(columns: Sequence[Any], body: bytes, headers: bytes) -> Delivery:
-    *event, reconstructed = columns[8:]
+def _delivery(row: Row) -> Delivery:
     return Delivery(
-        seq=columns[0],
-        sink=columns[1],
-        attempts=columns[2],
-        first_attempt_ms=columns[3],
-        replay=columns[4],
-        turn=columns[5],
-        tries=columns[6],
-        tried_ms=columns[7],
-        event=event_of((*event, body, headers, reconstructed)),
+        seq=row[0],
+        sink=row[1],
+        attempts=row[2],
+        first_attempt_ms=row[3],
+        replay=row[4],
+        turn=row[5],
+        tries=row[6],
+        tried_ms=row[7],
+        event=event_of(row[8:16]),
     )
 
 
