@@ -68,7 +68,7 @@ _GROUPS = {
 _APART = re.compile(
     r"^(benchmarks|tests/(brokers|guarantees|sinks/test_|deploy/test_(alerts|prox(ies|y_re))))"
 )
-"""Long tests that share nothing; all others are handed out by the file."""
+"""Tests that take long and share nothing; all others are handed out by the file."""
 
 _FIRST = [
     *("image", "week", "browser", "amqp", "day", "kafka", "guarantees", "deploy", "brokers", "sqs"),

@@ -21,7 +21,7 @@ expected-statuses = ["2xx", "404", "409", "422"]
 """
 
 
-@pytest.mark.long
+@pytest.mark.servers
 async def test_every_response_conforms_to_the_document(tmp_path: Path) -> None:
     async with StubServer() as destination, working(tmp_path, destination) as (relay, _):
         await send(relay, body("a", email="ada@example.com"), body("b", "video.ready"))

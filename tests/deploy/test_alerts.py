@@ -31,7 +31,6 @@ def firing() -> set[tuple[str, str]]:
     }
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("file", SCENARIOS, ids=lambda file: file.stem)
 def test_a_scenario_fires_its_alerts_with_their_texts(file: Path) -> None:
     require_prometheus()
@@ -42,7 +41,6 @@ def test_every_alert_fires_in_a_scenario() -> None:
     assert firing() == {(rule["alert"], rule["labels"]["severity"]) for rule in ALERTS}
 
 
-@pytest.mark.long
 def test_a_quiet_day_raises_no_alert(tmp_path: Path) -> None:
     require_prometheus()
     file = tmp_path / "quiet.yml"
