@@ -21,7 +21,7 @@ SINKS = (1, 2, 8)
 REQUESTS_PER_SECOND = 15_000
 """More than the relay can take, so that no event is sent twice."""
 PLAIN_SHAPES = deliver.PLAIN_SHAPES
-STEPS = (10, 30, 50, 70, 80, 90, 100, 110, 120)
+STEPS = (10, 20, 30, 40, 50, 60, 80, 100, 120)
 """Offered load, in percent of the capacity."""
 BEHIND = 0.05
 NOISE_MS = 50.0

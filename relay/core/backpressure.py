@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 from relay.core.delivery_credit import DeliveryCredit
 
-THRESHOLD = 16
+THRESHOLD = 32
 """Verified requests waiting for the store, some of which gather for a commit.
 
 A sender with a few connections stays below it.

@@ -8,7 +8,7 @@ from operator import attrgetter
 
 import msgspec
 
-ACKNOWLEDGEMENTS_PER_DELIVERY = 9
+ACKNOWLEDGEMENTS_PER_DELIVERY = 10
 """Acknowledgements that earn one delivery."""
 
 SHARED_AT = 64
