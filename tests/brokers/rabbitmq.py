@@ -26,8 +26,11 @@ _UNWRAPPED = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 """Debian's program on the path changes the user, and stands between us and the server."""
 
 _NODE = "relay@localhost"
-# Its schedulers would wait for work by spinning, which the other tests' processors pay for.
-_ERLANG = "-kernel inet_dist_use_interface {127,0,0,1} +sbwt none +sbwtdcpu none +sbwtdio none"
+# Its schedulers would wait for work by spinning, which the other tests' processors pay for; more
+# than one only makes its start dearer.
+_ERLANG = (
+    "-kernel inet_dist_use_interface {127,0,0,1} +S 1:1 +sbwt none +sbwtdcpu none +sbwtdio none"
+)
 
 CONFIG = """
 management.tcp.ip = 127.0.0.1
