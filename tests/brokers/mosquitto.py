@@ -39,7 +39,9 @@ log_type information
 _RELOADS = "Reloading config."
 _STARTS = re.compile(r"mosquitto version \S+ starting")
 _COMES = re.compile(r"New client connected from \S+ as relay ")
-_GOES = re.compile(r"(Client relay (disconnected|closed|has exceeded)|on client relay:)")
+_GOES = re.compile(
+    r"(Client relay (\[\S+\] )?(disconnected|closed|has exceeded timeout)|on client relay:)"
+)
 
 
 def user_properties(message: MQTTMessage) -> dict[str, str]:
@@ -80,6 +82,8 @@ class Mosquitto(Program):
         (self.folder / "acl").write_text(
             f"user admin\ntopic readwrite #\n\nuser relay\ntopic write {topics}\n"
         )
+        # Since mosquitto 2.1 `-c` overwrites no file.
+        (self.folder / "passwords").unlink(missing_ok=True)
         self._put_password("-c", "admin", "admin")
         self._put_password("relay", password)
 
