@@ -125,7 +125,10 @@ async def test_nothing_is_acknowledged_once_the_log_was_damaged_under_load(
                 again = partial(spoil, log)
                 await until(lambda: load.is_refused() or again() is not None, what="a real cut")
             if is_killed:
-                await until(load.is_refused, what="an answer that is no 202")
+                # Once the relay misses a removed log, it saves the content in its last moments: a
+                # kill amid that would tear the database.
+                if spoil is not _remove:
+                    await until(load.is_refused, what="an answer that is no 202")
                 if relay.running:
                     await relay.kill()
         if not is_killed:
