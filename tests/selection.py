@@ -99,8 +99,8 @@ def scope(nodeid: str) -> str:
 
 
 def workers() -> int:
-    """Count five for two cores, because many tests wait for a server or for a time to pass."""
-    return 5 * len(os.sched_getaffinity(0)) // 2
+    """Count three for each core, because many tests wait for a server or for a time to pass."""
+    return 3 * len(os.sched_getaffinity(0))
 
 
 def is_left_out(path: Path, expression: str) -> bool:

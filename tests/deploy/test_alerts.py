@@ -41,6 +41,7 @@ def test_every_alert_fires_in_a_scenario() -> None:
     assert firing() == {(rule["alert"], rule["labels"]["severity"]) for rule in ALERTS}
 
 
+@pytest.mark.long
 def test_a_quiet_day_raises_no_alert(tmp_path: Path) -> None:
     require_prometheus()
     file = tmp_path / "quiet.yml"
