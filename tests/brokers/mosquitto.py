@@ -133,7 +133,7 @@ class Mosquitto(Program):
             self._subscriber = None
 
     def forget_subscriber(self) -> None:
-        """End the subscriber and its session, so that nobody subscribes to anything."""
+        """End the subscriber and its session, so that the topic has no subscriber."""
         self.silence()
         Link(self.port, "subscriber").close()
 

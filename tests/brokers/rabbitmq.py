@@ -27,7 +27,7 @@ _UNWRAPPED = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 
 _NODE = "relay@localhost"
 # Its schedulers would wait for work by spinning, which the other tests' processors pay for; more
-# than one only makes its start dearer.
+# than one only makes its start slower.
 _ERLANG = (
     "-kernel inet_dist_use_interface {127,0,0,1} +S 1:1 +sbwt none +sbwtdcpu none +sbwtdio none"
 )

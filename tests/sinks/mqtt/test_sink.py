@@ -70,7 +70,7 @@ def properties(server: Mosquitto) -> dict[str, str]:
 
 
 async def outcomes_of(sink: MqttSink, events: Iterable[Event]) -> dict[str, object]:
-    """Send all at once, and say what became of each."""
+    """Send all at once; return the outcome of each, by event id."""
     sent = {event.id: sink.send(event) for event in events}
     return dict(
         zip(sent, await asyncio.gather(*sent.values(), return_exceptions=True), strict=True)
