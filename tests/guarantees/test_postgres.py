@@ -58,7 +58,7 @@ class Shell:
     async def run(self, *command: str, code: int = 0) -> Result:
         arguments = [*command, "--config", str(self._relay.config)]
         result = await asyncio.to_thread(CliRunner().invoke, main, arguments, env=self._environ)
-        assert result.exit_code == code, result.output
+        assert result.exit_code == code, f"{result.output}\n{self._relay.output()}"
         return result
 
     async def read(self, *command: str) -> Any:

@@ -36,6 +36,7 @@ class Position(NamedTuple):
 
 
 START = Position(-(1 << 62), 0)
+END = Position(1 << 62, 0)
 
 
 class Walk(msgspec.Struct):
@@ -49,6 +50,8 @@ class Walk(msgspec.Struct):
     at: Position | None = None
     """The last delivery that was read; None between two walks."""
     beginning: Position = START
+    included: Position = END
+    """The first that was included since the walk began: it may have passed it by then."""
     is_whole: bool = False
     whole_from_s: float = -math.inf
     """Time of the next walk over the whole tier."""
@@ -64,6 +67,7 @@ class Walk(msgspec.Struct):
             self.patience_s *= 2
         self.restart_s = now_s + self.patience_s
         self.is_whole = now_s >= self.whole_from_s
+        self.included = END
         return START if self.is_whole else self.beginning
 
     def read(self, behind: Position, *, took_s: float, now_s: float) -> None:
@@ -81,13 +85,15 @@ class Walk(msgspec.Struct):
         Returns the time at which to read again, unless the whole tier was read.
         """
         self.at, self.patience_s = None, PATIENCE_S
-        self.beginning = max(self.beginning, min(last, Position(now_ms - LAG_MS, 0)))
+        passed = min(last, Position(now_ms - LAG_MS, 0))
+        self.beginning = min(self.included, max(self.beginning, passed))
         return None if self.is_whole else self.whole_from_s
 
     def include(self, position: Position) -> None:
         """Let the next read find a delivery that is due again."""
         before = Position(position.due_ms, position.event - 1)
         self.beginning = min(self.beginning, before)
+        self.included = min(self.included, before)
         if self.at is not None:
             self.at = min(self.at, before)
 

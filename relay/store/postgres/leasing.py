@@ -116,9 +116,9 @@ class Leasing(Part):
     ) -> list[Due]:
         """Lease the next deliveries of some tiers; add the times of the next read to `times`."""
         begun_s = self._clock.monotonic()
+        walks = {tier: leases.walks[tier] for tier in limits}
         wanted = {
-            tier: PageRequest(leases.walks[tier].next(begun_s), limit)
-            for tier, limit in limits.items()
+            tier: PageRequest(walks[tier].next(begun_s), limit) for tier, limit in limits.items()
         }
 
         def find(db: Database) -> tuple[DueDeliveries, float]:
@@ -132,10 +132,12 @@ class Leasing(Part):
             times.append(next_ms)
         taken: list[Due] = []
         for tier, page in pages.items():
-            walk = leases.walks[tier]
+            walk = walks[tier]
             walk.read(wanted[tier].behind, took_s=took_s, now_s=now_s)
             taken += self._take(leases, page.due)
-            if page.more or len(page.due) == limits[tier]:
+            # A change of due times during the read begins a new walk.
+            is_left = leases.walks.get(tier) is not walk
+            if is_left or page.more or len(page.due) == limits[tier]:
                 walk.stopped(page.last)
                 times.append(query.now_ms)
             elif (again_s := walk.ended(page.last, now_ms=query.now_ms)) is not None:

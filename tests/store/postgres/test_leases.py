@@ -1,7 +1,9 @@
 """How walks over due deliveries go on, and what they find nevertheless."""
 
 import asyncio
+import threading
 from contextlib import closing
+from typing import Any
 
 import psycopg
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from relay.core.clock import SystemClock
 from relay.core.errors import StoreUnavailable
 from relay.store.postgres import due_queries as queries
+from relay.store.postgres import leases
 from relay.store.postgres.due_queries import DueDeliveries
 from relay.store.postgres.leases import COST_FACTOR, LAG_MS, PATIENCE_S, START, Position, Walk
 from tests.conftest import NOW_MS, ManualClock
@@ -70,6 +73,15 @@ class TestWalk:
         walk.ended(at(-100, 7), now_ms=NOW_MS)
         walk.include(at(-9000, 3))
         assert walk.next(2.0) == at(-9000, 2)
+
+    def test_a_delivery_that_is_due_again_behind_a_walk_under_way_is_included(self) -> None:
+        walk = Walk()
+        walk.read(walk.next(0.0), took_s=1.0, now_s=1.0)
+        walk.include(at(-9000, 3))
+        walk.ended(at(-100, 7), now_ms=NOW_MS)
+        assert walk.next(2.0) == at(-9000, 2)
+        walk.ended(at(-100, 7), now_ms=NOW_MS)
+        assert walk.next(2.0) == at(-LAG_MS)
 
 
 async def test_a_delivery_that_is_committed_late_is_found(postgres_place: PostgresPlace) -> None:
@@ -169,6 +181,37 @@ async def test_due_times_that_another_relay_changed_are_found(
         assert ids(await lease(owner)) == ["b"]
         await other.bring_forward("sales", beyond_ms=NOW_MS, to_ms=NOW_MS, now_ms=NOW_MS)
         assert ids(await lease(owner)) == ["a"]
+
+
+async def test_due_times_that_change_during_a_read_are_read_again(
+    postgres_place: PostgresPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reading, changed = threading.Event(), threading.Event()
+    due_pages = queries.due_pages
+
+    def wait(*arguments: Any) -> DueDeliveries:
+        found = due_pages(*arguments)
+        reading.set()
+        assert changed.wait(60)
+        return found
+
+    # No walk over the whole tier but the first.
+    monkeypatch.setattr(leases, "COST_FACTOR", 1e9)
+    async with postgres_place.open(SystemClock()) as store:
+        await accept(store, event("a"))
+        (first,) = (await lease(store)).deliveries
+        await store.settle(settlement(first, "retry", due_ms=NOW_MS + 3_600_000))
+        assert ids(await lease(store)) == []
+        with monkeypatch.context() as patch:
+            patch.setattr(queries, "due_pages", wait)
+            under_way = asyncio.create_task(lease(store))
+            assert await asyncio.to_thread(reading.wait, 60)
+            await store.bring_forward(
+                "sales", beyond_ms=NOW_MS, to_ms=NOW_MS, now_ms=NOW_MS, only=first.seq
+            )
+            changed.set()
+            assert (await under_way).next_due_ms == NOW_MS
+        assert ids(await lease(store)) == ["a"]
 
 
 async def test_backlogs_and_totals_are_those_of_all_relays(postgres_place: PostgresPlace) -> None:
