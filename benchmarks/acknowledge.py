@@ -12,6 +12,7 @@ from statistics import median
 
 from benchmarks import load, requests, rig
 from benchmarks.rounds import Rounds
+from tests.ports import free_port
 
 PER_SECOND = 30_000
 """Requests made for each second, more than the relay can take, so that no event is sent twice.
@@ -42,20 +43,20 @@ def main() -> None:
 
 
 def bare(seconds: int) -> float:
-    port = rig.free_port()
+    port = free_port()
     with tempfile.TemporaryDirectory() as folder, rig.destination("bare", port):
         return load.flood(port, written(Path(folder), seconds), seconds=seconds)
 
 
 def down(seconds: int) -> float:
     with tempfile.TemporaryDirectory() as folder:
-        relay = rig.Relay(Path(folder), [rig.http_sink(rig.free_port()) for _ in range(2)])
+        relay = rig.Relay(Path(folder), [rig.http_sink(free_port()) for _ in range(2)])
         with relay.running() as running:
             return flood(relay, running, Path(folder), seconds)
 
 
 def _alive(seconds: int, delivered: list[float]) -> float:
-    one, other = rig.free_port(), rig.free_port()
+    one, other = free_port(), free_port()
     with (
         rig.destination("sink", one),
         rig.destination("sink", other),

@@ -16,6 +16,7 @@ import orjson
 import uvloop
 
 from benchmarks import load, requests, rig
+from tests.ports import free_port
 
 RATE = 200
 SECONDS = 20
@@ -55,7 +56,7 @@ def main() -> None:
 
 
 def _lag(folder: Path) -> tuple[float, float]:
-    port, notes = rig.free_port(), folder / "received"
+    port, notes = free_port(), folder / "received"
     relay = rig.Relay(folder, [rig.http_sink(port)])
     with rig.destination("sink", port, str(notes)), relay.running():
         uvloop.run(load.paced(relay.listen, rate=RATE, seconds=2))
@@ -76,7 +77,7 @@ def lags(notes: Path, times: dict[bytes, tuple[int, int]]) -> tuple[float, float
 
 def _drain(folder: Path, backlog: int) -> float:
     """Deliveries per second over the whole backlog, with the probe and the destination's start."""
-    port = rig.free_port()
+    port = free_port()
     relay = rig.Relay(folder, [rig.http_sink(port)])
     with relay.running() as running:
         uvloop.run(load.paced(relay.listen, rate=4_000, seconds=backlog / 4_000))
@@ -92,7 +93,7 @@ def _drain(folder: Path, backlog: int) -> float:
 
 def plain(shapes: Iterable[tuple[int, int]]) -> dict[tuple[int, int], float]:
     """Return the requests per second of plain httpx, by clients and connections of each."""
-    port = rig.free_port()
+    port = free_port()
     with rig.destination("sink", port):
         return {shape: uvloop.run(_post(port, *shape)) for shape in shapes}
 

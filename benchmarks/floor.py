@@ -18,6 +18,7 @@ import uvloop
 
 from benchmarks import acknowledge, load, rig
 from benchmarks.rounds import Rounds
+from tests.ports import free_port
 
 WARM_S = 1.0
 MODERATE = 500.0
@@ -62,7 +63,7 @@ def _compare(measure: Callable[[Serving], float], rounds: int, names: Sequence[s
 
 @contextlib.contextmanager
 def _bare() -> Iterator[Server]:
-    port = rig.free_port()
+    port = free_port()
     with rig.server("benchmarks.destination", ["bare", str(port)], port) as process:
         yield port, process
 
@@ -77,7 +78,7 @@ def _store() -> contextlib.AbstractContextManager[Server]:
 
 @contextlib.contextmanager
 def _endpoint(module: str) -> Iterator[Server]:
-    port = rig.free_port()
+    port = free_port()
     with (
         tempfile.TemporaryDirectory() as folder,
         rig.server(module, [str(port), f"{folder}/events.db"], port) as process,

@@ -24,6 +24,7 @@ from relay.store.sqlite import id_periods
 from relay.store.sqlite.audience_tables import SqliteAudienceTables
 from relay.store.sqlite.funnel_tables import oldest_uncounted
 from relay.store.sqlite.settings import SqliteSettings
+from tests.ports import free_port
 
 RATE_MAX = 20_000
 """More requests a second than the relay answers, so that no event is sent twice."""
@@ -74,11 +75,11 @@ def main() -> None:
     found: dict[str, list[Turn]] = {"empty": [], "full": []}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        full = rig.Relay(_made(folder / "full"), [rig.http_sink(rig.free_port())])
+        full = rig.Relay(_made(folder / "full"), [rig.http_sink(free_port())])
         build_s = _prepare(full, options.ids)
         half = 0.0
         for number in range(options.rounds):
-            empty = rig.Relay(_made(folder / str(number)), [rig.http_sink(rig.free_port())])
+            empty = rig.Relay(_made(folder / str(number)), [rig.http_sink(free_port())])
             # The second of a round finds the machine as warm as the first.
             for which, relay in (("empty", empty), ("full", full)):
                 turn = _turn(relay, folder, seconds=options.seconds, rate=half)

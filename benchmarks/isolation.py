@@ -18,6 +18,7 @@ import orjson
 import uvloop
 
 from benchmarks import load, rig
+from tests.ports import free_port
 
 RATE = 200
 SECONDS = 10
@@ -63,12 +64,12 @@ def main() -> None:
 
 
 def _alone(folder: Path) -> Party:
-    port = rig.free_port()
+    port = free_port()
     return _run(folder, port, rig.Relay(folder, [rig.http_sink(port)]), held={})
 
 
 def _beside(folder: Path) -> Party:
-    port, crawling = rig.free_port(), rig.free_port()
+    port, crawling = free_port(), free_port()
     with _silent() as hanging, _deaf() as refusing, rig.destination("sink", crawling):
         retry = 'retry = { first = "10ms", max = "20ms" }\n'
         sinks = [

@@ -21,6 +21,7 @@ import httpx
 import uvloop
 
 from benchmarks import load, million, requests, rig
+from tests.ports import free_port
 
 VIEWS = (
     "/",
@@ -56,7 +57,7 @@ def main() -> None:
 
 
 def _views(folder: Path, events: int) -> None:
-    url = f"http://127.0.0.1:{rig.free_port()}/hook"
+    url = f"http://127.0.0.1:{free_port()}/hook"
     relay = rig.Relay(folder, [rig.sink(name, "http", url=url) for name in ("crm", "archive")])
     uvloop.run(million.build(relay.database, events))
     rows: list[tuple[str, ...]] = [("view", "KB", "packed", "p50 ms", "ratio", "p99 ms", "ratio")]
@@ -79,7 +80,7 @@ def _row(page: httpx.Client, name: str, paths: list[str]) -> tuple[str, ...]:
     if first.status_code != 200:
         return (name, "", "", f"answered {first.status_code}", "", "", "")
     size, packed = len(first.content), int(first.headers.get("content-length", 0))
-    port = rig.free_port()
+    port = free_port()
     with rig.destination("page", port, str(size)), httpx.Client(trust_env=False) as client:
         bare_url = f"http://127.0.0.1:{port}/"
         for _ in range(WARM_UP):
@@ -106,7 +107,7 @@ def _time_ms(client: httpx.Client, url: str) -> float:
 
 
 def _beside(folder: Path) -> None:
-    relay = rig.Relay(folder, [rig.http_sink(rig.free_port())])
+    relay = rig.Relay(folder, [rig.http_sink(free_port())])
     rates: dict[bool, list[float]] = {True: [], False: []}
     fetched = 0
     with relay.running() as running, _logged_in(running.admin_url) as client:

@@ -12,6 +12,7 @@ import uvloop
 
 from benchmarks import load, rig
 from benchmarks.rounds import Rounds
+from tests.ports import free_port
 
 WARM_S = 2.0
 BARE = "bare Starlette endpoint on plain uvicorn"
@@ -40,7 +41,7 @@ class _Load:
         self._seconds = seconds
 
     def bare(self) -> float:
-        port = rig.free_port()
+        port = free_port()
         with rig.server("benchmarks.destination", ["bare", str(port)], port) as process:
             self._send(port, WARM_S)
             before_s = rig.processor_s(process.pid)
@@ -52,7 +53,7 @@ class _Load:
             return self._relay(rig.Relay(Path(folder), []))
 
     def relay(self) -> float:
-        port = rig.free_port()
+        port = free_port()
         with tempfile.TemporaryDirectory() as folder, rig.destination("sink", port):
             return self._relay(rig.Relay(Path(folder), [rig.http_sink(port)]))
 

@@ -16,6 +16,7 @@ import orjson
 import uvloop
 
 from benchmarks import backlog, load, requests, rig
+from tests.ports import free_port
 
 RATE = 200
 SECONDS = 20
@@ -40,7 +41,7 @@ def main() -> None:
 
 
 def _measure(folder: Path, events: int) -> None:
-    port, notes = rig.free_port(), folder / "received"
+    port, notes = free_port(), folder / "received"
     relay = rig.Relay(folder, [rig.http_sink(port)])
     uvloop.run(backlog.fill(relay.store, f"sink{port}", requests.bodies(events)))
     stored = {"until_ms": time.time_ns() // 1_000_000 + 1}

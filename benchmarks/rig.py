@@ -5,7 +5,6 @@ import json
 import os
 import platform
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -19,6 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from relay.store.postgres.settings import PostgresSettings
 from relay.store.sqlite.settings import SqliteSettings
+from tests.ports import free_port
 
 Settings = PostgresSettings | SqliteSettings
 
@@ -41,12 +41,6 @@ name = "main"
 path = "/webhooks"
 secrets = ["{secret}"]
 """
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def sink(name: str, kind: str, **keys: object) -> str:

@@ -16,6 +16,7 @@ import orjson
 import uvloop
 
 from benchmarks import deliver, load, requests, rig
+from tests.ports import free_port
 
 SINKS = (1, 2, 8)
 REQUESTS_PER_SECOND = 15_000
@@ -104,7 +105,7 @@ class _Setup(NamedTuple):
 @contextmanager
 def _running(folder: Path, sinks: int) -> Iterator[_Setup]:
     """Run a relay whose sinks share one destination."""
-    port, received = rig.free_port(), folder / "received"
+    port, received = free_port(), folder / "received"
     names = [f"sink{number}" for number in range(sinks)]
     url = f"http://127.0.0.1:{port}/hook"
     relay = rig.Relay(folder, [rig.sink(name, "http", url=url) for name in names])

@@ -14,6 +14,7 @@ import uvloop
 
 from benchmarks import acknowledge, backlog, load, requests, rig
 from relay.store.sqlite.driver import sqlite3
+from tests.ports import free_port
 
 EVENTS = (0, 1_000, 10_000, 100_000, 1_000_000)
 SINKS = (1, 10, 50)
@@ -51,7 +52,7 @@ def main() -> None:
 
 def _with_events(events: int) -> tuple[str, ...]:
     with tempfile.TemporaryDirectory() as name:
-        folder, port = Path(name), rig.free_port()
+        folder, port = Path(name), free_port()
         relay = rig.Relay(folder, [rig.http_sink(port)])
         uvloop.run(backlog.fill(relay.store, f"sink{port}", requests.bodies(events)))
         size = relay.database.stat().st_size
@@ -79,7 +80,7 @@ def _status_ms(running: rig.Running) -> float:
 
 def _with_sinks(sinks: int) -> tuple[str, ...]:
     with tempfile.TemporaryDirectory() as name:
-        relay = rig.Relay(Path(name), [rig.http_sink(rig.free_port()) for _ in range(sinks)])
+        relay = rig.Relay(Path(name), [rig.http_sink(free_port()) for _ in range(sinks)])
         with relay.running() as running:
             rate = acknowledge.flood(relay, running, Path(name), SECONDS)
             return f"{sinks}", f"{running.resident_mib():.0f} MiB", f"{rate:.0f}"
@@ -87,7 +88,7 @@ def _with_sinks(sinks: int) -> tuple[str, ...]:
 
 def _on_disk() -> tuple[float, float]:
     """Return the bytes of a delivered event, with its body and without."""
-    port = rig.free_port()
+    port = free_port()
     with rig.destination("sink", port), tempfile.TemporaryDirectory() as name:
         relay = rig.Relay(Path(name), [rig.http_sink(port)])
         with relay.running():

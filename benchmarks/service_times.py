@@ -19,6 +19,7 @@ from benchmarks import acknowledge, backlog, load, requests, rig
 from benchmarks.model import Engine, Share
 from benchmarks.postgres import server
 from relay.store.postgres.settings import PostgresSettings
+from tests.ports import free_port
 
 _RATE = 500
 _DRAINED_S = 600.0
@@ -144,7 +145,7 @@ def _flood(bench: _Bench) -> _Cost:
 
 def _delivered(bench: _Bench) -> _Cost:
     """Measure acceptance and delivery at the same rate as `_calm`."""
-    port = rig.free_port()
+    port = free_port()
     with rig.destination("sink", port), bench.relay(port) as (relay, _), relay.running() as running:
         warm = _paced(relay, 1)
         _wait_for(port, warm)
@@ -159,7 +160,7 @@ def _delivered(bench: _Bench) -> _Cost:
 
 def _drained(bench: _Bench) -> _Cost:
     """Measure deliveries alone, from a backlog."""
-    port = rig.free_port()
+    port = free_port()
     with bench.relay(port) as (relay, _):
         bodies = requests.bodies(bench.events)
         uvloop.run(backlog.fill(relay.store, f"sink{port}", bodies))
@@ -175,7 +176,7 @@ def _drained(bench: _Bench) -> _Cost:
 
 def _carried(bench: _Bench) -> float:
     """Return the rate at which a flood is accepted and delivered, its backlog included."""
-    port = rig.free_port()
+    port = free_port()
     with (
         rig.destination("sink", port),
         bench.relay(port) as (relay, folder),

@@ -10,6 +10,7 @@ from pathlib import Path
 import uvloop
 
 from benchmarks import load, rig
+from tests.ports import free_port
 
 RATE = 400
 STRETCHES = 8
@@ -19,7 +20,7 @@ WARM_S = 10
 def main() -> None:
     events = int(sys.argv[1]) if len(sys.argv) > 1 else 252_000
     print(rig.machine())
-    port, each = rig.free_port(), events // STRETCHES
+    port, each = free_port(), events // STRETCHES
     rows: list[tuple[str, ...]] = [
         ("events", "resident", "growth per 1,000 events", "of the first")
     ]

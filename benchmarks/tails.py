@@ -16,6 +16,7 @@ import uvloop
 
 from benchmarks import acknowledge, load, rig
 from relay.telemetry.metrics.labels import ACK_BOUNDS
+from tests.ports import free_port
 
 _WARM_S = 1.0
 _HISTOGRAM = "relay_ack_seconds"
@@ -56,7 +57,7 @@ def main() -> None:
 
 
 def _bare(rate: float, seconds: float) -> _Run:
-    port = rig.free_port()
+    port = free_port()
     with rig.destination("bare", port):
         _paced(port, rate, _WARM_S)
         return _Run(_paced(port, rate, seconds), {})
@@ -64,7 +65,7 @@ def _bare(rate: float, seconds: float) -> _Run:
 
 def _relay(rate: float, seconds: float) -> _Run:
     with tempfile.TemporaryDirectory() as folder:
-        relay = rig.Relay(Path(folder), [rig.http_sink(rig.free_port()) for _ in range(2)])
+        relay = rig.Relay(Path(folder), [rig.http_sink(free_port()) for _ in range(2)])
         with relay.running() as running:
             _paced(relay.listen, rate, _WARM_S)
             before = running.histogram(_HISTOGRAM)

@@ -20,6 +20,7 @@ import uvloop
 
 from benchmarks import acknowledge, load, rig
 from benchmarks.rounds import Rounds
+from tests.ports import free_port
 
 _RATE = 100
 _ALIVE_S = 3.0
@@ -46,7 +47,7 @@ class _Bridge:
     """The afternoon's bridge, with its database in a folder."""
 
     def __init__(self, folder: Path, sink: int) -> None:
-        self.listen = rig.free_port()
+        self.listen = free_port()
         url = f"http://127.0.0.1:{sink}/hook"
         self._arguments = [str(self.listen), str(folder / "bridge.db"), url]
 
@@ -93,7 +94,7 @@ def main() -> None:
 
 
 def _flood(name: str, seconds: int, delivered: list[float]) -> float:
-    port = rig.free_port()
+    port = free_port()
     with rig.destination("sink", port), tempfile.TemporaryDirectory() as folder:
         system = _SYSTEMS[name](Path(folder), port)
         with system.running():
@@ -107,7 +108,7 @@ def _killed(name: str, kills: int) -> _Loss:
     """Kill a system under load and start it again; count once it delivers nothing more."""
     acknowledged = set[str]()
     with tempfile.TemporaryDirectory() as name_of_folder:
-        folder, port = Path(name_of_folder), rig.free_port()
+        folder, port = Path(name_of_folder), free_port()
         notes = folder / "received"
         with rig.destination("sink", port, str(notes), str(_ANSWER_S)):
             system = _SYSTEMS[name](folder, port)

@@ -11,6 +11,7 @@ from benchmarks import load, requests, rig
 from benchmarks.postgres.server import WAYS, Server
 from benchmarks.rounds import Rounds
 from relay.store.postgres.settings import PostgresSettings
+from tests.ports import free_port
 
 _PER_SECOND = 20_000
 """Requests made for each second, more than are answered, so that no event is sent twice."""
@@ -79,7 +80,7 @@ def flood(relays: list[rig.Relay], folder: Path, seconds: int) -> float:
 
 
 def _sinks() -> list[str]:
-    return [rig.http_sink(rig.free_port()) for _ in range(2)]
+    return [rig.http_sink(free_port()) for _ in range(2)]
 
 
 def _relay(server: Server, way: str, seconds: int) -> float:
@@ -94,7 +95,7 @@ def _two_relays(server: Server, seconds: int) -> float:
 
 def _endpoint(server: Server, way: str, seconds: int) -> float:
     with server.schema(way) as settings, tempfile.TemporaryDirectory() as name:
-        folder, port = Path(name), rig.free_port()
+        folder, port = Path(name), free_port()
         file = folder / "requests"
         requests.write(file, _PER_SECOND * seconds)
         arguments = [str(port), settings.dsn.reveal(), settings.schema, "one", "other"]

@@ -11,6 +11,7 @@ from benchmarks import backlog, requests, rig
 from benchmarks.postgres.server import WAYS, Server
 from benchmarks.rounds import Rounds
 from relay.store.postgres.settings import PostgresSettings
+from tests.ports import free_port
 
 
 def measure(server: Server, *, rounds: int, events: int) -> None:
@@ -34,7 +35,7 @@ def _drain_postgres(server: Server, way: str, events: int) -> float:
 
 def _drain(events: int, settings: PostgresSettings | None = None) -> float:
     """Return the rate from the first receipt to the last."""
-    port = rig.free_port()
+    port = free_port()
     with tempfile.TemporaryDirectory() as folder:
         relay = rig.Relay(Path(folder), [rig.http_sink(port)], settings)
         uvloop.run(backlog.fill(relay.store, f"sink{port}", requests.bodies(events)))

@@ -11,6 +11,7 @@ from benchmarks import load, rig
 from benchmarks.deliver import RATE, lags
 from benchmarks.postgres.server import Server
 from relay.store.postgres.settings import PostgresSettings
+from tests.ports import free_port
 
 _WARM_S = 2
 _SETTLED_S = 15
@@ -26,7 +27,7 @@ def measure(server: Server, *, seconds: int) -> None:
     """Send events to one of two relays, each of which dispatches one of two sinks."""
     with server.schema() as settings, tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        ports = rig.free_port(), rig.free_port()
+        ports = free_port(), free_port()
         notes = {f"sink{port}": folder / f"received{port}" for port in ports}
         with ExitStack() as stack:
             for port in ports:
