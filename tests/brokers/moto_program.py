@@ -1,16 +1,26 @@
 """moto's server, as a program with its port, in a server that keeps connections open as AWS does.
 
-moto's own program closes each connection after one answer.
+moto's own program closes each connection after one answer. It takes one request at a time here:
+moto forgets a message that is sent while another one is deleted.
 """
 
 import sys
+from collections.abc import Iterable
+from threading import Lock
+from typing import Any
 
 import uvicorn
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 
 
 def main() -> None:
-    application = DomainDispatcherApplication(create_backend_app)
+    moto, alone = DomainDispatcherApplication(create_backend_app), Lock()
+
+    def application(*request: Any) -> Iterable[bytes]:
+        with alone:
+            answer: Iterable[bytes] = moto(*request)
+            return answer
+
     uvicorn.run(
         application,
         interface="wsgi",
