@@ -83,6 +83,9 @@ _FIRST = [
 """Groups, folders and files that take or wait longest start first, so that none is at the end."""
 
 
+_RANKS = {name: rank for rank, name in enumerate(_FIRST)}
+
+
 class Scheduler(LoadScopeScheduling):  # type: ignore[misc]
     """Hands out groups; the marker `xdist_group` has no effect with pytest 9.2."""
 
@@ -146,10 +149,9 @@ def _is_in_long_folder(path: Path) -> bool:
     return any(path.is_relative_to(_HERE / folder) for folder in _LONG_FOLDERS)
 
 
-def _rank(item: pytest.Item) -> tuple[int, tuple[str, ...]]:
-    names = {scope(item.nodeid), _folder(item)}
-    rank = min((_FIRST.index(name) for name in names & {*_FIRST}), default=len(_FIRST))
-    return rank, item.path.parts
+def _rank(item: pytest.Item) -> tuple[int, str]:
+    ranks = (_RANKS.get(name, len(_FIRST)) for name in (scope(item.nodeid), _folder(item)))
+    return min(ranks), str(item.path)
 
 
 def _folder(item: pytest.Item) -> str:

@@ -37,7 +37,7 @@ def build(folder: Path) -> "Objects":
     )
     # It warns of deprecated fields on stderr.
     assert (done.returncode, done.stderr) == (0, "")
-    return Objects(yaml.safe_load_all(done.stdout))
+    return Objects(yaml.load_all(done.stdout, yaml.CSafeLoader))
 
 
 class Objects(tuple[Object, ...]):

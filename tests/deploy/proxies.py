@@ -29,7 +29,7 @@ HOST = "hooks.example.com"
 STRANGER = "127.0.0.2"
 """The callers' address, distinct from the proxy's."""
 
-_ANY_CERTIFICATE = ssl.create_default_context()
+_ANY_CERTIFICATE = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 _ANY_CERTIFICATE.check_hostname = False
 _ANY_CERTIFICATE.verify_mode = ssl.CERT_NONE
 

@@ -24,6 +24,7 @@ async def test_a_killed_relay_loses_nothing_and_its_sinks_are_taken_over(
 ) -> None:
     async with cluster(tmp_path, shared_server(), random=random) as three:
         async with three.under_load():
+            await three.until_owned()
             (sink, relay), *_ = three.owners().items()
             async with three.fault("SIGKILL of a relay"):
                 await relay.kill()
@@ -42,6 +43,7 @@ async def test_a_relay_that_was_stopped_settles_nothing_and_sends_only_what_it_h
         destination = next(each for each in three.destinations if each.name == "steady")
         async with three.under_load():
             destination.slowest_s = 1.0
+            await three.until_owned()
             relay = three.owners()[destination.name]
             await until(
                 lambda: len(destination.open()) > CONCURRENCY / 2, what="requests under way"

@@ -79,6 +79,7 @@ class FixturePage:
     fragments: list[str] = field(default_factory=list)
     reports: list[bytes] = field(default_factory=list)
     streams: int = 0
+    _topics: tuple[str, ...] = ()
     _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
 
     def __post_init__(self) -> None:
@@ -145,8 +146,11 @@ class FixturePage:
             hello = {"started_ms": self.started_ms, "version": "1", "topics": [], "counts": {}}
             yield b"retry: 100\ndata: " + orjson.dumps(hello) + b"\n\n"
             while True:
+                seen = self.counts
                 async with self._changed:
-                    await self._changed.wait()
+                    # It also wakes where another waiter was cancelled.
+                    while self.counts == seen:
+                        await self._changed.wait()
                 yield b"data: " + orjson.dumps({"topics": self._topics, "counts": {}}) + b"\n\n"
         finally:
             self.streams -= 1
