@@ -12,16 +12,24 @@ ARG PYTHON=${BASE}@${BASE_DIGEST}
 
 FROM ${PYTHON} AS build
 
+# At run time nothing can be written, so modules not compiled here would be compiled at every start;
+# unchecked, because no source changes any more, and copying may change its time. What a package is
+# built with is locked as well, and comes by the constraints.
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 \
-    PIP_NO_CACHE_DIR=1
+    PIP_NO_CACHE_DIR=1 \
+    PYC_INVALIDATION_MODE=UNCHECKED_HASH \
+    UV_NO_CACHE=1 \
+    UV_BUILD_CONSTRAINT=/build/deploy/requirements-build.txt
 WORKDIR /build
 
-# The build tools are locked like the rest, and stay in this stage; so does pip, which installs into
+# The build tools are locked like the rest, and stay in this stage; so does uv, which installs into
 # the relay's own environment from outside.
-COPY deploy/requirements-build.txt deploy/
+COPY deploy/requirements-uv.txt deploy/requirements-build.txt deploy/
 RUN python3 -m venv tools \
  && tools/bin/pip install --require-hashes --only-binary :all: \
-        --requirement deploy/requirements-build.txt
+        --requirement deploy/requirements-uv.txt \
+ && tools/bin/uv pip install --python tools --require-hashes --only-binary :all: \
+        --requirements deploy/requirements-build.txt
 
 # Both locks hold the newer SQLite of the extra `sqlite`: the base's own (3.46.1) has the fault that
 # can lose pages (reset of the write-ahead log, mended in 3.51.3). It is there for x86_64 alone.
@@ -38,24 +46,18 @@ RUN if [ "$(uname -m)" != x86_64 ]; then \
         all) lock=deploy/requirements-extras.txt ;; \
         *)   echo "EXTRAS is \"all\" or left out, not \"$EXTRAS\"" >&2; exit 1 ;; \
     esac \
- && tools/bin/pip wheel --require-hashes --only-binary :all: --no-binary nkeys \
-        --no-build-isolation --requirement "$lock" --wheel-dir wheels \
  && python3 -m venv --without-pip /opt/relay \
- && tools/bin/pip --python /opt/relay/bin/python3 install --no-compile --no-deps --no-index \
-        wheels/*.whl
+ && tools/bin/uv pip install --python /opt/relay --compile-bytecode --require-hashes \
+        --only-binary :all: --no-binary nkeys --requirements "$lock"
 
 COPY pyproject.toml README.md LICENSE ./
 COPY relay relay
-RUN tools/bin/pip wheel --no-deps --no-build-isolation --wheel-dir dist . \
- && tools/bin/pip --python /opt/relay/bin/python3 install --no-compile --no-deps --no-index \
-        dist/relay-*.whl
-
-# At run time nothing can be written, so modules not compiled here would be compiled at every start.
-# Unchecked, because no source changes any more, and copying may change its time. All of them,
-# because pip has compiled attrs, which its own rich looks for.
-# The list names what is installed, with versions and licences; the base's packages are Debian's.
-RUN /opt/relay/bin/python3 -m compileall -qf --invalidation-mode unchecked-hash /opt/relay/lib \
- && tools/bin/cyclonedx-py environment /opt/relay/bin/python3 --output-reproducible \
+# uv leaves a lock that everybody may write to.
+# The list names what is installed, with versions and licences; the base's packages are Debian's. To
+# check it against the schema takes ten times as long as to write it.
+RUN tools/bin/uv pip install --python /opt/relay --no-deps --compile-bytecode . \
+ && rm /opt/relay/.lock \
+ && tools/bin/cyclonedx-py environment /opt/relay/bin/python3 --output-reproducible --no-validate \
         --output-file sbom.cdx.json
 
 

@@ -5,7 +5,7 @@ import tempfile
 from pathlib import Path
 
 _MEMORY = Path("/dev/shm")  # noqa: S108
-_ROOM_BYTES = 2 << 30
+_ROOM_BYTES = 3 << 30
 """A run of all tests takes less; a container's default for shared memory is 64 MiB."""
 
 

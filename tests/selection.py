@@ -40,8 +40,8 @@ _LONG_FILES = re.compile(
     r"|admin/page/test_(reconciliations|sink\w*)|core/cluster/test_planted_faults"
     r"|store/sqlite/test_ids_model|video_service/test_api_on_sandbox)\.py"
 )
-_LONG_FIXTURES = {"debian", "builder", "image", "postgres_place", "pooled_place"}
-"""Tests in these folders and files, with the relay's image or with PostgreSQL are marked `long`."""
+_LONG_FIXTURES = {"postgres_place", "pooled_place"}
+"""Tests in these folders and files, or with PostgreSQL, are marked `long`."""
 
 _LEFT_OUT = {"not servers": {*_FOLDERS, *_LONG_FOLDERS}, "not long": {*_LONG_FOLDERS}}
 _MARKED = {

@@ -1,12 +1,12 @@
 """Fixtures shared by the tests of deploy/."""
 
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests import scratch
 from tests.deploy import compose, fortnight, tsdb
 from tests.deploy import image as images
 from tests.deploy.image import Builder, Debian, Image
@@ -50,7 +50,7 @@ def debian() -> Debian:
 def builder() -> Iterator[Builder]:
     """Build images; what it keeps lasts as long as the session."""
     images.require_builder()
-    with scratch.on_disk() as folder:
+    with tempfile.TemporaryDirectory(prefix="relay-") as folder:
         yield Builder(Path(folder))
 
 

@@ -63,7 +63,8 @@ class Builder:
 
     def ask(self, *arguments: str | Path) -> str:
         places = [f"--root={self._folder / 'storage'}", f"--runroot={self._folder / 'run'}"]
-        return run(["buildah", "--storage-driver=vfs", *places, *arguments]).strip()
+        command = ["buildah", "--storage-driver=vfs", *places, *arguments]
+        return run(command, TMPDIR=str(self._folder)).strip()
 
     def base(self, *parts: Path) -> str:
         """Make an image of folders and archives that are laid upon each other."""
@@ -86,9 +87,11 @@ class Builder:
         return Image(Path(self.ask("mount", container)), described["Docker"]["config"])
 
 
-def run(command: Sequence[str | Path]) -> str:
+def run(command: Sequence[str | Path], **environ: str) -> str:
     """Run a program that must succeed, and return its stdout."""
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, env=os.environ | environ, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, f"{command}\n{done.stdout[-5000:]}\n{done.stderr[-5000:]}"
     return done.stdout
 
@@ -148,7 +151,7 @@ def _bootstrap(folder: Path, recipe: list[str]) -> None:
 
 
 def surroundings(folder: Path) -> Path:
-    """The host's pip settings, for the base image."""
+    """The host's settings of pip and uv, for the base image."""
     names = ("global.cert", "global.index-url", "global.proxy", "global.trusted-host")
     told = run([sys.executable, "-m", "pip", "config", "list"])
     known = dict(re.findall(r"^([\w.-]+)='(.*)'$", told, re.MULTILINE))
@@ -158,4 +161,8 @@ def surroundings(folder: Path) -> Path:
     if CERTIFICATES.exists():
         shutil.copy(CERTIFICATES, place)
     (folder / "etc" / "pip.conf").write_text("[global]\n" + "".join(lines), encoding="utf-8")
+    index = os.environ.get("UV_DEFAULT_INDEX") or known.get("global.index-url")
+    settings = ["system-certs = true", *([f'index-url = "{index}"'] if index else [])]
+    (folder / "etc" / "uv").mkdir()
+    (folder / "etc" / "uv" / "uv.toml").write_text("\n".join(settings), encoding="utf-8")
     return folder

@@ -32,6 +32,7 @@ SENT_TO_THE_BUILD = {
     "deploy/requirements-build.txt",
     "deploy/requirements-extras.txt",
     "deploy/requirements-sqlite.txt",
+    "deploy/requirements-uv.txt",
 }
 
 CONFIG = """

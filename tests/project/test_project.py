@@ -52,7 +52,7 @@ LOCKS = {
     "deploy/requirements-extras.txt": CORE + EXTRAS,
     "deploy/requirements-sqlite.txt": CORE + SQLITE,
     "tests/requirements.txt": CORE + TEST_PACKAGES + CLIENTS,
-    "tests/requirements-uv.txt": INSTALL,
+    "deploy/requirements-uv.txt": INSTALL,
 }
 
 TOP_LEVEL = {
@@ -67,7 +67,7 @@ DEMO = (
 )
 TEST = (
     "python3 -m venv .venv"
-    " && .venv/bin/pip install -q --require-hashes -r tests/requirements-uv.txt"
+    " && .venv/bin/pip install -q --require-hashes -r deploy/requirements-uv.txt"
     " && .venv/bin/uv pip install -q -p .venv --require-hashes -r tests/requirements.txt"
     " && .venv/bin/uv pip install -q -p .venv --no-deps -e ."
     ' && .venv/bin/pytest -q -n auto -m "not long"'
