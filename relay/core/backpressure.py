@@ -13,8 +13,8 @@ A sender with a few connections stays below it.
 """
 
 RELIEF_S = 0.005
-"""Time after which backpressure that has fallen must still be low: requests that were answered
-together are followed by as many new ones."""
+"""Time after which backpressure ends, if it is still low: requests that were answered together are
+followed by as many new ones."""
 
 
 class Backpressure:
@@ -22,6 +22,7 @@ class Backpressure:
 
     def __init__(self) -> None:
         self._waiting = 0
+        self._is_high = False
         self._look: asyncio.TimerHandle | None = None
         self.credit = DeliveryCredit()
         """What dispatchers may start all the same."""
@@ -30,20 +31,23 @@ class Backpressure:
     def waiting(self) -> Iterator[None]:
         """Count one more request during the block; unless it raises, the request earns credit."""
         self._waiting += 1
+        if self._waiting > THRESHOLD:
+            self._is_high = True
         try:
             yield
             self.credit.earn()
         finally:
             self._waiting -= 1
-            if self._waiting == THRESHOLD and self._look is None and self.credit.is_requested():
+            if self._waiting == THRESHOLD and self._look is None:
                 loop = asyncio.get_running_loop()
                 self._look = loop.call_later(RELIEF_S, self._relieve)
 
     def _relieve(self) -> None:
         self._look = None
-        if not self.is_high():
+        if self._waiting <= THRESHOLD:
+            self._is_high = False
             self.credit.waive()
 
     def is_high(self) -> bool:
         """Whether deliveries should yield to requests."""
-        return self._waiting > THRESHOLD
+        return self._is_high

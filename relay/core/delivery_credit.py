@@ -61,10 +61,6 @@ class DeliveryCredit:
         """Let an account take part in the next sharing: its sink lacks nothing but credit."""
         self._waiting[account] = None
 
-    def is_requested(self) -> bool:
-        """Whether an account waits for credit."""
-        return bool(self._waiting)
-
     def waive(self) -> None:
         """Notify all accounts that wait, because deliveries need no credit for now."""
         while self._waiting:

@@ -84,6 +84,23 @@ async def test_no_send_starts_between_requests_answered_together_and_those_that_
         assert not bench.sink.sent
 
 
+async def test_a_send_that_ends_between_them_starts_no_other_without_credit(
+    tmp_path: Path,
+) -> None:
+    async with working(tmp_path, concurrency=SHARED_AT, timeout=HOUR) as bench:
+        bench.sink.always = 1.0
+        bench.acknowledge(1)
+        with bench.busy():
+            await bench.accept(*IDS)
+            bench.earn(SHARED_AT)
+            await asyncio.sleep(BACKPRESSURE_POLL_S + 1.0 - RELIEF_S / 2)
+            assert bench.sink.in_flight == SHARED_AT
+        await asyncio.sleep(RELIEF_S * 0.9)
+        with bench.busy():
+            await asyncio.sleep(RELIEF_S)
+            assert len(bench.sink.done) == len(bench.sink.sent) == SHARED_AT
+
+
 async def test_a_little_credit_is_used_soon(tmp_path: Path) -> None:
     async with working(tmp_path, concurrency=30, timeout=HOUR) as bench:
         bench.acknowledge(1)
