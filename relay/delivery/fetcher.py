@@ -156,11 +156,18 @@ class Fetcher:
 
     async def _cap_waits(self, now_ms: int) -> None:
         """Shorten waits beyond the sink's longest retry, which a wrong clock has made."""
-        if self._wait_cap_ms is not None:
+        # Taken first: the clock may be set back again meanwhile.
+        cap_ms, self._wait_cap_ms = self._wait_cap_ms, None
+        if cap_ms is None:
+            return
+        try:
             await self._store.bring_forward(
                 self._name,
-                beyond_ms=now_ms + self._wait_cap_ms,
+                beyond_ms=now_ms + cap_ms,
                 to_ms=now_ms + self._longest_ms,
                 now_ms=now_ms,
             )
-            self._wait_cap_ms = None
+        except StoreUnavailable:
+            if self._wait_cap_ms is None:
+                self._wait_cap_ms = cap_ms
+            raise

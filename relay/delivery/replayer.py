@@ -113,6 +113,8 @@ class Replayer:
             return replay
         self._refetch()
         cancelled = await self._end(replay, "cancelled")
+        # What was fetched before that was written.
+        self._refetch()
         for route in self._routes(replay.selection):
             # Deliveries of another replay may have waited for one that is taken back.
             self._wake(route.sink)

@@ -56,6 +56,8 @@ class DispatcherSupervisor:
         settings = tuple(settings)
         self._members = self._new_members(settings, self.build(settings))
         self._leaving: dict[ConfiguredSink, asyncio.Task[None]] = {}
+        self._ending: dict[str, asyncio.Future[None]] = {}
+        """Sinks that another relay takes over, until nothing of them is in flight."""
         self._parts: asyncio.TaskGroup
         self._closing: asyncio.Future[list[None]] | None = None
         self._turn = asyncio.Lock()
@@ -91,15 +93,14 @@ class DispatcherSupervisor:
         async with self._turn:
             paused = await self.paused()
             if (member := self._members.get(sink)) is not None:
-                self._begin(member, paused)
+                self._begin(member, paused, self._leaving_as(sink))
 
     async def end(self, sink: str, *, grace: Duration) -> None:
         """Start nothing more, and return once nothing is in flight and no outcome unsettled.
 
         Sends that still run after the grace are cancelled.
         """
-        leaving = [task for each, task in self._leaving.items() if each.name == sink]
-        if leaving:
+        if leaving := self._leaving_as(sink):
             await asyncio.wait(leaving)
         member = self._members.get(sink)
         if member is None or member.life is None:
@@ -107,9 +108,14 @@ class DispatcherSupervisor:
         dispatcher, life = member.dispatcher, member.life
         # What the last one learned is out of date by the time the sink comes back.
         member.dispatcher, member.life = self._dispatcher(member.settings, member.sink), None
-        await dispatcher.drain(grace)
-        await asyncio.wait((life,))
-        await self._store.reclaim(sink)
+        ended = self._ending[sink] = asyncio.get_running_loop().create_future()
+        try:
+            await dispatcher.drain(grace)
+            await asyncio.wait((life,))
+            await self._store.reclaim(sink)
+        finally:
+            del self._ending[sink]
+            ended.set_result(None)
         self._metrics.drop_sink_state(sink)
 
     def _begin(
@@ -118,7 +124,7 @@ class DispatcherSupervisor:
         paused: Mapping[str, int],
         before_it: Sequence[asyncio.Task[None]] = (),
     ) -> None:
-        if member.life is not None:
+        if member.life is not None or member.name in self._ending:
             return
         if not self._ownership.holds(member.name):
             self._metrics.drop_sink_state(member.name)
@@ -157,20 +163,28 @@ class DispatcherSupervisor:
             self._metrics.add_sink(each.name)
             held_back = dict(paused)
             if old is not None:
-                # It may have been resumed since `paused` was read.
-                if old.life is not None and old.dispatcher.status().state != "paused":
+                # It may have been resumed, or paused, since `paused` was read.
+                if old.life is not None:
+                    status = old.dispatcher.status()
                     held_back.pop(each.name, None)
+                    if status.state == "paused":
+                        held_back[each.name] = status.since_ms or self._clock.now_ms()
                 self._retire(old, grace)
-            before_it = [task for one, task in self._leaving.items() if one.name == each.name]
-            self._begin(member, held_back, before_it)
+            self._begin(member, held_back, self._leaving_as(each.name))
         for old in before.values():
             self._retire(old, grace)
         self._ownership.configure(self._members)
+
+    def _leaving_as(self, name: str) -> list[asyncio.Task[None]]:
+        """List the ends of those that had this name before."""
+        return [task for each, task in self._leaving.items() if each.name == name]
 
     def _retire(self, member: ConfiguredSink, grace: Duration) -> None:
         self._leaving[member] = self._parts.create_task(self._leave(member, grace))
 
     async def _leave(self, member: ConfiguredSink, grace: Duration) -> None:
+        if (ending := self._ending.get(member.name)) is not None:
+            await asyncio.wait((ending,))
         await member.dispatcher.drain(grace)
         if member.life is not None:
             await asyncio.wait((member.life,))
@@ -198,14 +212,21 @@ class DispatcherSupervisor:
 
     def wake(self, name: str) -> None:
         """Say that the sink may have a delivery due; harmless for one that is gone."""
-        member = self._members.get(name)
-        if member is not None and member.life is not None:
+        if (member := self._running(name)) is not None:
             member.dispatcher.wake()
 
     def offer(self, delivery: Delivery) -> bool:
         """Take a new delivery that is leased; False where the sink has to fetch it in its turn."""
-        member = self._members.get(delivery.sink)
-        return member is not None and member.life is not None and member.dispatcher.offer(delivery)
+        member = self._running(delivery.sink)
+        return member is not None and member.dispatcher.offer(delivery)
+
+    def _running(self, name: str) -> ConfiguredSink | None:
+        """Look up a sink that is dispatched here; another one learns from the store as it begins.
+
+        After a wait always anew: a reload may have put another one in its place.
+        """
+        member = self._members.get(name)
+        return None if member is None or member.life is None else member
 
     def refetch(self) -> None:
         """Have every sink look again at what it has not begun to send."""
@@ -241,8 +262,7 @@ class DispatcherSupervisor:
         now_ms = self._clock.now_ms()
         async with self._turn:
             await self._store.operations.pause(name, now_ms=now_ms)
-            # Looked up after the wait: a reload may have put another in its place.
-            if (member := self._members.get(name)) is not None:
+            if (member := self._running(name)) is not None:
                 member.dispatcher.pause(since_ms=now_ms)
         self._log.info("sink.paused", sink=name)
 
@@ -251,7 +271,7 @@ class DispatcherSupervisor:
         _ = self._members[name]
         async with self._turn:
             await self._store.operations.resume(name)
-            if (member := self._members.get(name)) is not None:
+            if (member := self._running(name)) is not None:
                 member.dispatcher.resume()
         self._log.info("sink.resumed", sink=name)
 
@@ -266,7 +286,7 @@ class DispatcherSupervisor:
             name, beyond_ms=now_ms, to_ms=now_ms, now_ms=now_ms, only=seq
         )
         await self._store.operations.retry(name)
-        if (member := self._members.get(name)) is not None:
+        if (member := self._running(name)) is not None:
             member.dispatcher.probe_now()
         self._log.info("sink.retried", sink=name, count=count)
         return count

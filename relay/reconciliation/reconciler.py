@@ -67,6 +67,7 @@ class Reconciler:
         self._clock = clock
         self._wake = wake
         self._jobs: deque[_Job] = deque()
+        self._beginning: set[str] = set()
         self._wakeup = asyncio.Event()
         self._outages = Outages(store, reporter=reporter, clock=clock)
 
@@ -109,11 +110,28 @@ class Reconciler:
         Raises NotReconciled if there is no such absence, or another run is under way, and
         StoreError.
         """
-        settings = self._sources[source].api
-        if settings is None:
+        found = self._sources.get(source)
+        if found is None or found.api is None:
             raise NotReconciled(f"source {source} has no [source.api]")
         if (running := self.under_way(source)) is not None:
             raise NotReconciled(f"run {running} of source {source} is under way")
+        if source in self._beginning:
+            raise NotReconciled(f"another run of source {source} is beginning")
+        self._beginning.add(source)
+        try:
+            return await self._begin(source, found.api, since_ms, until_ms, dry_run=dry_run)
+        finally:
+            self._beginning.discard(source)
+
+    async def _begin(
+        self,
+        source: str,
+        settings: ApiSettings,
+        since_ms: int | None,
+        until_ms: int | None,
+        *,
+        dry_run: bool,
+    ) -> Record:
         if since_ms is None:
             since_ms = await self._outages.oldest_ms(source)
         now_ms, returned_ms = self._clock.now_ms(), await self._outages.returned_ms()

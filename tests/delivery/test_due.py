@@ -14,6 +14,7 @@ from relay.core.errors import Misconfigured, Temporary
 from relay.core.routing import Verdict
 from relay.delivery.circuit_breaker import PROBE_MAX_S
 from relay.delivery.dispatcher import POLL_INTERVAL_S
+from relay.store.sqlite.store import SqliteStore
 from relay.store.tiers import HELD_MS
 from tests.conftest import NOW_MS, ManualClock
 from tests.delivery.dispatching import (
@@ -92,6 +93,33 @@ async def test_a_clock_set_back_by_a_day_during_an_absence_does_not_strand_retri
         # The time until it is given up has begun anew, rather than a day later.
         await asyncio.sleep(2 * HOUR_S)
         assert await bench.dead() == 1
+        await bench.dispatcher.drain(Duration.parse("1s"))
+        await running
+
+
+async def test_a_clock_set_back_during_the_first_fetch_does_not_strand_retries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    retry = policy(first="10s", max="1m")
+    async with working(tmp_path, retry=retry) as bench:
+        bench.sink.reply(DOWN)
+        await bench.accept("a")
+        await asyncio.sleep(1)
+    bring_forward = SqliteStore.bring_forward
+    async with working(tmp_path, retry=retry, started=False) as bench:
+
+        async def set_back_meanwhile(store: SqliteStore, sink: str, **times: int) -> int:
+            monkeypatch.undo()
+            count = await bring_forward(store, sink, **times)
+            bench.clock.set_by_ms = -DAY_MS
+            bench.dispatcher.wake()
+            await asyncio.sleep(0.1)
+            return count
+
+        monkeypatch.setattr(SqliteStore, "bring_forward", set_back_meanwhile)
+        running = asyncio.create_task(bench.dispatcher.run())
+        await asyncio.sleep(60 * 1.1 + POLL_INTERVAL_S)
+        assert bench.sink.ids == ["a"]
         await bench.dispatcher.drain(Duration.parse("1s"))
         await running
 

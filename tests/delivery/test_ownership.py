@@ -1,5 +1,6 @@
 """Dispatching follows the ownership of sinks, which another relay may have."""
 
+import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -114,6 +115,56 @@ async def test_an_end_cancels_what_outlasts_the_grace_and_a_new_begin_sends_it_a
         destination.reply = lambda _: Reply()
         await supervisor.begin("all")
         await until(lambda: len(destination.requests) == 2, what="the second send")
+
+
+async def test_a_sink_that_is_replaced_during_its_end_stays_open_until_then_and_does_not_begin(
+    tmp_path: Path, ownership: Scripted
+) -> None:
+    ownership.held = {"all"}
+    async with StubServer() as destination, serving(tmp_path, destination) as relay:
+        supervisor = relay.service.supervisor
+        destination.reply = lambda _: None
+        await accept(relay, "evt_slow")
+        await until(lambda: len(destination.requests) == 1, what="the send")
+        ending = asyncio.create_task(supervisor.end("all", grace=Duration.parse("300ms")))
+        await asyncio.sleep(0)
+        replaced = supervisor._members["all"]
+        settings = [member.settings for member in supervisor._members.values()]
+        built = supervisor.build([replaced.settings])
+        supervisor.adopt(settings, built, paused={}, grace=GRACE)
+        await until(lambda: replaced.is_closing, what="the end of the old sink")
+        assert ending.done()
+        await until(lambda: not supervisor._leaving, what="the end of the reload")
+        assert supervisor.statuses()["all"] == ELSEWHERE
+
+
+async def test_a_pause_ordered_here_and_ended_elsewhere_is_over_when_the_sink_is_taken_over(
+    tmp_path: Path, ownership: Scripted
+) -> None:
+    async with StubServer() as destination, serving(tmp_path, destination) as relay:
+        supervisor = relay.service.supervisor
+        await supervisor.pause("all")
+        # As another relay does.
+        await relay.service._store.operations.resume("all")
+        ownership.held = {"all"}
+        await supervisor.begin("all")
+        await accept(relay, "evt_after")
+        await until(lambda: len(destination.requests) == 1, what="the delivery")
+
+
+async def test_a_sink_that_is_paused_while_a_reload_reads_the_pauses_stays_paused(
+    tmp_path: Path, ownership: Scripted
+) -> None:
+    ownership.held = {"all"}
+    async with StubServer() as destination, serving(tmp_path, destination) as relay:
+        supervisor = relay.service.supervisor
+        read_before = await supervisor.paused()
+        await supervisor.pause("all")
+        settings = [member.settings for member in supervisor._members.values()]
+        built = supervisor.build([each for each in settings if each.name == "all"])
+        supervisor.adopt(settings, built, paused=read_before, grace=GRACE)
+        await until(lambda: not supervisor._leaving, what="the end of the reload")
+        assert supervisor.statuses()["all"].state == "paused"
 
 
 async def test_nothing_is_sent_once_the_ownership_is_no_longer_trusted(

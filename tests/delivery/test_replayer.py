@@ -184,7 +184,7 @@ async def test_a_failure_after_the_cancellation_is_not_retried(tmp_path: Path) -
         sending = [each for lease in leases for each in lease.deliveries]
         ended = await bench.replayer.cancel(begun.id)
         assert ended is not None
-        assert (bench.refetch, ended.opened) == (before + 1, 2)
+        assert (bench.refetch, ended.opened) == (before + 2, 2)
         await bench.store.settle(*(settlement(each, "retry", reason="503") for each in sending))
         assert bench.statuses() == {("sales", "delivered"): 1}
         backlogs = await bench.store.backlogs()

@@ -1,5 +1,6 @@
 """When a run starts by itself: after an absence, a failed run, or one that left something."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from relay.core.config_values import Secret
 from relay.core.errors import NotReconciled
 from relay.reconciliation.outages import FOLLOW_UP_MS, RETRY_MS, Outages
 from relay.reconciliation.period import GIVE_UP_MS
+from relay.reconciliation.reconciler import Reconciler
 from relay.reconciliation.reporter import ReconciliationReporter
 from relay.store import Store
 from relay.telemetry.activity_stream import ActivityStream
@@ -34,14 +36,31 @@ async def store(tmp_path: Path, clock: ManualClock) -> AsyncIterator[Store]:
 
 
 @pytest.fixture
-async def outages(store: Store, clock: ManualClock) -> Outages:
+def reporter(clock: ManualClock) -> ReconciliationReporter:
     metrics = Metrics(["main", "other"], [])
-    reporter = ReconciliationReporter(metrics=metrics, activity=ActivityStream(clock), clock=clock)
-    made = Outages(store, reporter=reporter, clock=clock)
+    return ReconciliationReporter(metrics=metrics, activity=ActivityStream(clock), clock=clock)
+
+
+@pytest.fixture
+def source() -> SourceSettings:
     api = ApiSettings(base_url="http://127.0.0.1:9", key=Secret("a-key-of-the-tests"))
-    source = SourceSettings(name="main", path="/main", secrets=(), api=api, reconcile="auto")
+    return SourceSettings(name="main", path="/main", secrets=(), api=api, reconcile="auto")
+
+
+@pytest.fixture
+async def outages(
+    store: Store, clock: ManualClock, reporter: ReconciliationReporter, source: SourceSettings
+) -> Outages:
+    made = Outages(store, reporter=reporter, clock=clock)
     await made.refresh({"main": source})
     return made
+
+
+@pytest.fixture
+def reconciler(
+    store: Store, clock: ManualClock, reporter: ReconciliationReporter, source: SourceSettings
+) -> Reconciler:
+    return Reconciler(store, [source], [], reporter=reporter, clock=clock, wake=lambda _: None)
 
 
 async def due(outages: Outages) -> int | None:
@@ -92,3 +111,22 @@ async def test_a_run_that_left_nothing_is_the_last(store: Store, outages: Outage
     assert await due(outages) is None
     with pytest.raises(NotReconciled, match="no absence beyond"):
         await outages.oldest_ms("main")
+
+
+async def test_no_run_begins_for_a_source_that_a_reload_has_removed(
+    reconciler: Reconciler,
+) -> None:
+    reconciler.adopt([], [])
+    with pytest.raises(NotReconciled, match=r"source main has no \[source.api\]"):
+        await reconciler.begin("main", since_ms=AWAY_MS, until_ms=None, dry_run=False)
+
+
+async def test_of_two_runs_of_a_source_that_are_asked_for_at_once_one_begins(
+    reconciler: Reconciler,
+) -> None:
+    asked: Any = {"since_ms": AWAY_MS, "until_ms": None, "dry_run": False}
+    found = await asyncio.gather(
+        *(reconciler.begin("main", **asked) for _ in range(2)), return_exceptions=True
+    )
+    (refused,) = [each for each in found if isinstance(each, BaseException)]
+    assert str(refused) == "another run of source main is beginning"

@@ -66,7 +66,8 @@ class GroupCommit(WriteQueue):
     async def catch_up(self) -> None:
         """Return once every item queued so far is written or refused."""
         with suppress(StoreError):
-            await self._queue(_write_nothing, None, nothing)
+            # Of a kind of its own, because those of one kind do not wait for what is between them.
+            await self._queue(partial(_write_nothing), None, nothing)
 
     async def respond(self) -> None:
         """Return once the server has answered, so not while it hangs; raises StoreUnavailable."""

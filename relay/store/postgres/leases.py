@@ -51,7 +51,7 @@ class Walk(msgspec.Struct):
     """The last delivery that was read; None between two walks."""
     beginning: Position = START
     included: Position = END
-    """The first that was included since the walk began: it may have passed it by then."""
+    """The first that was included since the last read began, which may have passed it."""
     is_whole: bool = False
     whole_from_s: float = -math.inf
     """Time of the next walk over the whole tier."""
@@ -61,13 +61,13 @@ class Walk(msgspec.Struct):
 
     def next(self, now_s: float) -> Position:
         """Return the position to read behind."""
+        self.included = END
         if self.at is not None and now_s < self.restart_s:
             return self.at
         if self.at is not None:
             self.patience_s *= 2
         self.restart_s = now_s + self.patience_s
         self.is_whole = now_s >= self.whole_from_s
-        self.included = END
         return START if self.is_whole else self.beginning
 
     def read(self, behind: Position, *, took_s: float, now_s: float) -> None:
@@ -77,7 +77,7 @@ class Walk(msgspec.Struct):
 
     def stopped(self, at: Position) -> None:
         """Note that there may be more behind a position."""
-        self.at = at
+        self.at = min(at, self.included)
 
     def ended(self, last: Position, *, now_ms: int) -> float | None:
         """Note that all was read, up to a position.
@@ -85,8 +85,7 @@ class Walk(msgspec.Struct):
         Returns the time at which to read again, unless the whole tier was read.
         """
         self.at, self.patience_s = None, PATIENCE_S
-        passed = min(last, Position(now_ms - LAG_MS, 0))
-        self.beginning = min(self.included, max(self.beginning, passed))
+        self.beginning = max(self.beginning, min(last, Position(now_ms - LAG_MS, 0)))
         return None if self.is_whole else self.whole_from_s
 
     def include(self, position: Position) -> None:

@@ -90,7 +90,9 @@ class Notifications:
         self._database = database
         database.listen()
         result = work(database)
-        self._arrived.extend(database.notifications())
+        # First, because the loop may take the list meanwhile.
+        arrived = database.notifications()
+        self._arrived.extend(arrived)
         return result
 
     async def _send(self) -> None:
@@ -136,5 +138,10 @@ class Notifications:
         arrived, self._arrived = self._arrived, []
         if not arrived:
             return
-        sinks = [frozenset(msgspec.json.decode(each, type=list[str])) for each in arrived if each]
-        self._heard(frozenset().union(*sinks) if len(sinks) == len(arrived) else None)
+        try:
+            sinks = [frozenset(msgspec.json.decode(each, type=list[str])) for each in arrived]
+        except msgspec.DecodeError:
+            # Too many to be named, or from someone else: every role may notify.
+            self._heard(None)
+        else:
+            self._heard(frozenset().union(*sinks))

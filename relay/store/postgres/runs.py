@@ -39,8 +39,10 @@ id, source, since, until, dry, begun_at, ended_at,
 CASE WHEN {_IS_CUT_OFF} THEN 'failed' ELSE state END, report
 """
 _CUT_OFF = f"""
-UPDATE relay.reconciliations AS r SET state = 'failed' WHERE source = %(source)s AND {_IS_CUT_OFF}
+UPDATE relay.reconciliations AS r SET state = 'failed'
+WHERE source = %(source)s AND (({_IS_CUT_OFF}) OR (state = 'running' AND member = %(member)s))
 """
+"""A member's own one is over as well: its end could not be written."""
 _UNDER_WAY = """
 SELECT id FROM relay.reconciliations WHERE source = %(source)s AND state = 'running'
 """

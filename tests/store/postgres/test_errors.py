@@ -1,6 +1,7 @@
 """What errors mean for the whole store, and how many writes wait for a database that hangs."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import psycopg
@@ -9,8 +10,12 @@ import pytest
 from relay.core.clock import SystemClock
 from relay.core.errors import StoreBroken, StoreUnavailable
 from relay.store.postgres import errors, write_queue
+from relay.store.postgres.driver import Query, Steps
 from relay.store.postgres.errors import OutcomeUnknown
+from relay.store.postgres.group_commit import GroupCommit
+from relay.store.postgres.loop_connection import LoopConnection
 from relay.store.postgres.write_queue import Waiting, WriteQueue
+from tests.store.places import PostgresPlace
 
 
 @pytest.mark.parametrize(
@@ -89,4 +94,25 @@ async def test_a_database_that_hangs_does_not_fill_the_memory(
     written = [result for result in results if isinstance(result, int)]
     assert written == list(range(5))
     assert await queue.write(9) == 9
+    await queue.close()
+
+
+async def test_catching_up_waits_for_what_is_queued_between_two_that_catch_up(
+    postgres_place: PostgresPlace,
+) -> None:
+    written: list[int] = []
+
+    def write(items: Sequence[int]) -> Steps[Sequence[int]]:
+        yield Query("SELECT")
+        written.extend(items)
+        return items
+
+    connection = LoopConnection(postgres_place.settings().dsn.reveal(), postgres_place.schema)
+    queue = GroupCommit(connection, clock=SystemClock(), committed=lambda _: None)
+    one = asyncio.create_task(queue.catch_up())
+    between = asyncio.create_task(queue.submit(write, 1))
+    other = asyncio.create_task(queue.catch_up())
+    await other
+    assert written == [1]
+    await asyncio.gather(one, between)
     await queue.close()

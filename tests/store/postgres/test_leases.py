@@ -2,7 +2,8 @@
 
 import asyncio
 import threading
-from contextlib import closing
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, closing
 from typing import Any
 
 import psycopg
@@ -10,6 +11,7 @@ import pytest
 
 from relay.core.clock import SystemClock
 from relay.core.errors import StoreUnavailable
+from relay.store import Lease, Store
 from relay.store.postgres import due_queries as queries
 from relay.store.postgres import leases
 from relay.store.postgres.due_queries import DueDeliveries
@@ -18,6 +20,8 @@ from tests.conftest import NOW_MS, ManualClock
 from tests.store.conformance import OTHER, accept, event, ids, lease, settlement
 from tests.store.ordering import of_key
 from tests.store.places import PostgresPlace
+
+Started = Callable[[Store], Awaitable[asyncio.Task[Lease]]]
 
 
 def at(due_ms: int, event: int = 0) -> Position:
@@ -74,14 +78,14 @@ class TestWalk:
         walk.include(at(-9000, 3))
         assert walk.next(2.0) == at(-9000, 2)
 
-    def test_a_delivery_that_is_due_again_behind_a_walk_under_way_is_included(self) -> None:
+    def test_a_walk_goes_back_once_to_what_became_due_behind_it_during_a_read(self) -> None:
         walk = Walk()
         walk.read(walk.next(0.0), took_s=1.0, now_s=1.0)
         walk.include(at(-9000, 3))
-        walk.ended(at(-100, 7), now_ms=NOW_MS)
+        walk.stopped(at(-100, 7))
         assert walk.next(2.0) == at(-9000, 2)
-        walk.ended(at(-100, 7), now_ms=NOW_MS)
-        assert walk.next(2.0) == at(-LAG_MS)
+        walk.stopped(at(-100, 7))
+        assert walk.next(2.0) == at(-100, 7)
 
 
 async def test_a_delivery_that_is_committed_late_is_found(postgres_place: PostgresPlace) -> None:
@@ -183,35 +187,65 @@ async def test_due_times_that_another_relay_changed_are_found(
         assert ids(await lease(owner)) == ["a"]
 
 
-async def test_due_times_that_change_during_a_read_are_read_again(
-    postgres_place: PostgresPlace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    reading, changed = threading.Event(), threading.Event()
+def only_one_whole_walk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leases, "COST_FACTOR", 1e9)
+
+
+@asynccontextmanager
+async def during_a_read(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Started]:
+    """Let reads that are started in the block end after it."""
+    read, go_on = threading.Event(), threading.Event()
     due_pages = queries.due_pages
 
     def wait(*arguments: Any) -> DueDeliveries:
         found = due_pages(*arguments)
-        reading.set()
-        assert changed.wait(60)
+        read.set()
+        assert go_on.wait(60)
         return found
 
-    # No walk over the whole tier but the first.
-    monkeypatch.setattr(leases, "COST_FACTOR", 1e9)
+    async def start(store: Store) -> asyncio.Task[Lease]:
+        under_way = asyncio.create_task(lease(store))
+        assert await asyncio.to_thread(read.wait, 60)
+        return under_way
+
+    with monkeypatch.context() as patch:
+        patch.setattr(queries, "due_pages", wait)
+        try:
+            yield start
+        finally:
+            go_on.set()
+
+
+async def test_due_times_that_change_during_a_read_are_read_again(
+    postgres_place: PostgresPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    only_one_whole_walk(monkeypatch)
     async with postgres_place.open(SystemClock()) as store:
         await accept(store, event("a"))
         (first,) = (await lease(store)).deliveries
         await store.settle(settlement(first, "retry", due_ms=NOW_MS + 3_600_000))
         assert ids(await lease(store)) == []
-        with monkeypatch.context() as patch:
-            patch.setattr(queries, "due_pages", wait)
-            under_way = asyncio.create_task(lease(store))
-            assert await asyncio.to_thread(reading.wait, 60)
+        async with during_a_read(monkeypatch) as start:
+            under_way = await start(store)
             await store.bring_forward(
                 "sales", beyond_ms=NOW_MS, to_ms=NOW_MS, now_ms=NOW_MS, only=first.seq
             )
-            changed.set()
-            assert (await under_way).next_due_ms == NOW_MS
+        assert (await under_way).next_due_ms == NOW_MS
         assert ids(await lease(store)) == ["a"]
+
+
+async def test_deliveries_that_are_released_during_a_read_are_read_again(
+    postgres_place: PostgresPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    only_one_whole_walk(monkeypatch)
+    async with postgres_place.open(SystemClock()) as store:
+        await accept(store, event("a"), event("b"))
+        leased = (await lease(store)).deliveries
+        async with during_a_read(monkeypatch) as start:
+            under_way = await start(store)
+            store.release(leased)
+        assert (await under_way).next_due_ms == NOW_MS
+        assert ids(await lease(store)) == ["a", "b"]
 
 
 async def test_backlogs_and_totals_are_those_of_all_relays(postgres_place: PostgresPlace) -> None:

@@ -92,6 +92,15 @@ async def test_a_list_that_is_too_long_means_all_sinks(postgres_place: PostgresP
         await until(lambda: hearer.heard == [None], "no word of all sinks")
 
 
+async def test_a_notification_by_someone_else_means_all_sinks(
+    postgres_place: PostgresPlace,
+) -> None:
+    async with members(postgres_place, 2) as (sender, hearer):
+        await hearer.look()
+        await sender.notifications.run(partial(Database.notify, payload="vacuumed"))
+        await until(lambda: hearer.heard == [None], "no word of all sinks")
+
+
 async def test_two_schemas_of_one_database_do_not_hear_each_other(
     postgres_place: PostgresPlace,
 ) -> None:

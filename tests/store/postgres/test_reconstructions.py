@@ -188,6 +188,18 @@ async def test_a_run_belongs_to_the_member_that_began_it(
     assert found.state == "running"
 
 
+async def test_a_run_whose_end_could_not_be_written_is_over_when_its_member_begins_another(
+    members: tuple[Store, Store],
+) -> None:
+    one, _ = members
+    asked: Any = {"since_ms": 1, "until_ms": 2, "dry_run": False, "now_ms": NOW_MS}
+    first = await one.reconstructions.begin("main", **asked)
+    assert (await one.reconstructions.begin("main", **asked)).state == "running"
+    found = await one.reconstructions.run(first.id)
+    assert found is not None
+    assert found.state == "failed"
+
+
 async def test_a_source_has_one_run_at_a_time(
     members: tuple[Store, Store], postgres_place: PostgresPlace
 ) -> None:
