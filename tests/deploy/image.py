@@ -76,9 +76,9 @@ class Builder:
     def build(self, dockerfile: Path, *arguments: str) -> str:
         """Run a Dockerfile on the project's folder."""
         # Only the format of Docker has a health check.
-        how = ("--isolation=chroot", "--format=docker", "--pull-never", "--layers=false")
+        how = ("--isolation=chroot", "--network=host", "--format=docker", "--pull-never")
         return self.ask(
-            "build", "--quiet", *how, *arguments, f"--file={dockerfile}", ROOT
+            "build", "--quiet", "--layers=false", *how, *arguments, f"--file={dockerfile}", ROOT
         ).splitlines()[-1]
 
     def image(self, name: str) -> Image:
@@ -116,10 +116,13 @@ class Debian:
 
 def bootstrap() -> Debian:
     """Take both from where this machine takes its packages, once per machine."""
+    system = platform.freedesktop_os_release()
+    if system["ID"] != "debian":
+        pytest.skip("this machine's packages are not Debian's")
     # Of the release itself: where its security updates come from, another release may not be.
-    release = platform.freedesktop_os_release()["VERSION_CODENAME"]
-    mirror, *_ = re.findall(
-        rf"^'(\S+)/dists/{release}/", run(["apt-get", "update", "--print-uris"]), re.MULTILINE
+    releases = f"({system['VERSION_CODENAME']}|sid)"
+    (mirror, _), *_ = re.findall(
+        rf"^'(\S+)/dists/{releases}/", run(["apt-get", "update", "--print-uris"]), re.MULTILINE
     )
     quick = ['--aptopt=Acquire::Languages "none"', "--dpkgopt=force-unsafe-io"]
     lean = [f"--dpkgopt=path-exclude=/usr/share/{unread}/*" for unread in _UNREAD]
