@@ -1,4 +1,4 @@
-"""Where tests keep their files: in memory, but on a disk what is large or proved of one."""
+"""Where tests keep their files: in memory, unless they are large or test a disk."""
 
 import os
 import tempfile

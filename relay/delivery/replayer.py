@@ -113,7 +113,7 @@ class Replayer:
             return replay
         self._refetch()
         cancelled = await self._end(replay, "cancelled")
-        # What was fetched before that was written.
+        # A fetch may have read before the cancellation was committed.
         self._refetch()
         for route in self._routes(replay.selection):
             # Deliveries of another replay may have waited for one that is taken back.

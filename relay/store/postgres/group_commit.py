@@ -66,7 +66,7 @@ class GroupCommit(WriteQueue):
     async def catch_up(self) -> None:
         """Return once every item queued so far is written or refused."""
         with suppress(StoreError):
-            # Of a kind of its own, because those of one kind do not wait for what is between them.
+            # A new kind each time, because a batch takes all items of a kind, wherever they are.
             await self._queue(partial(_write_nothing), None, nothing)
 
     async def respond(self) -> None:

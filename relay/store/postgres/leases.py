@@ -75,6 +75,10 @@ class Walk(msgspec.Struct):
         if behind == START:
             self.whole_from_s = now_s + COST_FACTOR * took_s
 
+    def has_passed(self, now_ms: int) -> bool:
+        """Whether the last read may have passed a delivery that became due meanwhile."""
+        return self.included.due_ms <= now_ms
+
     def stopped(self, at: Position) -> None:
         """Note that there may be more behind a position."""
         self.at = min(at, self.included)

@@ -13,7 +13,7 @@ from relay.store.postgres import settle as settling
 from relay.store.postgres.driver import Database
 from relay.store.postgres.due_queries import Due, DueDeliveries, DueQuery, PageRequest
 from relay.store.postgres.fences import NotOwned
-from relay.store.postgres.leases import END, Held, SinkLeases
+from relay.store.postgres.leases import Held, SinkLeases
 from relay.store.postgres.settle import Outcome
 from relay.store.postgres.shared import Part, Shared
 from relay.store.tiers import Span, spans
@@ -135,9 +135,10 @@ class Leasing(Part):
             walk = walks[tier]
             walk.read(wanted[tier].behind, took_s=took_s, now_s=now_s)
             taken += self._take(leases, page.due)
-            # Due times that change during the read begin a new walk, or are behind this one.
-            has_changed = leases.walks.get(tier) is not walk or walk.included < END
-            if has_changed or page.more or len(page.due) == limits[tier]:
+            is_unfinished = page.more or len(page.due) == limits[tier]
+            # Due times that changed during the read have begun a new walk; a release may be behind.
+            has_changed = leases.walks.get(tier) is not walk or walk.has_passed(query.now_ms)
+            if is_unfinished or has_changed:
                 walk.stopped(page.last)
                 times.append(query.now_ms)
             elif (again_s := walk.ended(page.last, now_ms=query.now_ms)) is not None:

@@ -90,7 +90,7 @@ class Notifications:
         self._database = database
         database.listen()
         result = work(database)
-        # First, because the loop may take the list meanwhile.
+        # A line of its own, because the event loop may take the list while it waits.
         arrived = database.notifications()
         self._arrived.extend(arrived)
         return result
