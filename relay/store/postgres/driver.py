@@ -25,8 +25,18 @@ Row = tuple[Any, ...]
 Cursor = psycopg.Cursor[Row]
 T = TypeVar("T")
 
-_CONNECT_TIMEOUT_S = 5
-"""For each host; libpq's own default is to wait for ever."""
+_DEFAULTS: dict[str, Any] = {
+    "application_name": "relay",
+    # Seconds for each host; libpq's own default is to wait for ever.
+    "connect_timeout": 5,
+    # A host that has vanished without a word is given up after 15 s, not after the kernel's hours:
+    # in milliseconds while it acknowledges nothing, in seconds while its answer is awaited.
+    "tcp_user_timeout": 15_000,
+    "keepalives_idle": 5,
+    "keepalives_interval": 5,
+    "keepalives_count": 2,
+}
+"""Where the DSN says nothing else; libpq ignores those of TCP on a Unix socket."""
 DOUBTS = frozenset({"01000", "57P01"})
 """SQLSTATEs of the warnings that a wait for a standby was cut short."""
 _SCHEMA = re.compile(r"\brelay\.")
@@ -204,9 +214,7 @@ def parse(dsn: str) -> dict[str, str]:
 def completed(dsn: str) -> str:
     """Return the DSN with what the relay's connections need besides."""
     values: dict[str, Any] = conninfo.conninfo_to_dict(dsn)
-    values.setdefault("connect_timeout", _CONNECT_TIMEOUT_S)
-    values.setdefault("application_name", "relay")
-    return conninfo.make_conninfo(**values)
+    return conninfo.make_conninfo(**_DEFAULTS | values)
 
 
 def hang_up(connection: psycopg.Connection[Row] | psycopg.AsyncConnection[Row]) -> None:

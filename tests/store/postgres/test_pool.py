@@ -1,13 +1,15 @@
 """The connections of one relay: `pool_size` of them, the spare ones for operators' reads."""
 
 import asyncio
+import os
+import socket
 from threading import Barrier, BrokenBarrierError
 
 import pytest
 
 from relay.core.errors import StoreUnavailable
 from relay.store.postgres.connection import Connection
-from relay.store.postgres.driver import Database, Query, psycopg
+from relay.store.postgres.driver import Database, Query, completed, psycopg
 from relay.store.postgres.loop_connection import LoopConnection
 from relay.store.postgres.store import PostgresStore
 from tests.conftest import ManualClock
@@ -97,3 +99,18 @@ async def test_a_session_that_the_server_ended_is_not_used_again(
         await connection.run(end)
     assert await connection.run(lambda db: db) is not before
     await connection.close()
+
+
+@pytest.mark.parametrize(
+    ("given", "expected_ms"), [("", 15_000), (" tcp_user_timeout=3000", 3_000)]
+)
+def test_a_host_that_vanishes_is_given_up_soon(
+    postgres_place: PostgresPlace, given: str, expected_ms: int
+) -> None:
+    with (
+        psycopg.connect(completed(postgres_place.server.dsn + given)) as connection,
+        socket.socket(fileno=os.dup(connection.fileno())) as tcp,
+    ):
+        assert tcp.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == expected_ms
+        assert tcp.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+        assert tcp.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 5
