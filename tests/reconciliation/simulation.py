@@ -236,9 +236,18 @@ class RunningRelay:
 
     async def settled(self) -> None:
         """Wait until nothing is pending."""
-        async with asyncio.timeout(30):
-            while any(sink["pending"] for sink in (await self.get("/api/v1/sinks"))["sinks"]):
-                await asyncio.sleep(0.02)
+        pending: list[dict[str, Any]] = []
+        try:
+            async with asyncio.timeout(30):
+                while pending := await self._pending():
+                    await asyncio.sleep(0.02)
+        except TimeoutError:
+            log = self.world.errors.getvalue().decode()
+            raise AssertionError(f"not settled: {pending}\n{log[-4000:]}") from None
+
+    async def _pending(self) -> list[dict[str, Any]]:
+        sinks: list[dict[str, Any]] = (await self.get("/api/v1/sinks"))["sinks"]
+        return [sink for sink in sinks if sink["pending"]]
 
 
 @contextlib.asynccontextmanager

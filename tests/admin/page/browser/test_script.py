@@ -158,7 +158,7 @@ async def test_a_busy_relay_is_asked_four_times_a_second_and_never_twice_at_once
 
 
 async def test_an_older_result_is_fetched_again_once_it_may_be_read_anew(page: Open) -> None:
-    page.shown.again_ms = 300
+    page.shown.again_ms = 2_000
     await page.refreshed()
     page.shown.state = "read anew"
     await expect(page.tab.locator("#state-1")).to_have_text("read anew")
