@@ -43,11 +43,12 @@ async def test_a_relay_that_was_stopped_settles_nothing_and_sends_only_what_it_h
         destination = next(each for each in three.destinations if each.name == "steady")
         async with three.under_load():
             destination.slowest_s = 1.0
-            await three.until_owned()
-            relay = three.owners()[destination.name]
             await until(
                 lambda: len(destination.open()) > CONCURRENCY / 2, what="requests under way"
             )
+            # Not before: a relay that has just come may still be given the sink.
+            await three.until_owned()
+            relay = three.owners()[destination.name]
             async with three.fault("SIGSTOP of a relay"):
                 relay.signal(signal.SIGSTOP)
                 await until(lambda: not destination.open(), what="the answers to what it had begun")
