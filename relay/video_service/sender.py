@@ -16,7 +16,6 @@ from relay.core.clock import Clock
 from relay.core.config_values import Secret
 from relay.core.delivery_rules import TIMEOUT_S, WAITS_S
 from relay.core.errors import SinkError
-from relay.outbound import tls
 from relay.outbound.http import client as http_client
 
 CONNECTIONS = 64
@@ -89,9 +88,7 @@ class Sender:
         self._header = header
         self._sleep = sleep
         # Never reached: each attempt has a timeout of its own.
-        self._client = http_client.Client(
-            timeout_s=2 * timeout_s, connections=connections, verify=tls.trusting()
-        )
+        self._client = http_client.Client(timeout_s=2 * timeout_s, connections=connections)
 
     async def __aenter__(self) -> Self:
         return self

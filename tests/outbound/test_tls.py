@@ -47,6 +47,13 @@ def test_a_wait_for_bytes_is_no_failure_of_tls() -> None:
     assert tls.failure(reset, peer="broker") is None
 
 
+def test_sinks_without_files_share_the_cas_that_were_loaded_once() -> None:
+    files = tls.TlsSettings(name="sink", type="nats")
+    assert tls.context(files) is tls.context(files)
+    # A broker is not offered the protocols of HTTP.
+    assert tls.context(files) is not tls.for_http()
+
+
 def test_a_system_without_cas_of_its_own_trusts_those_that_come_with_httpx(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

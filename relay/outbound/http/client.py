@@ -9,7 +9,6 @@ import socket
 import ssl
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Self
 from urllib.parse import unquote
 
@@ -85,12 +84,6 @@ class Endpoint:
         )
 
 
-@cache
-def _shared_context() -> ssl.SSLContext:
-    # One for all sinks: making one costs about 30 ms (outgoing-http.md, section 7).
-    return tls.trusting()
-
-
 class Client:
     """The connections of one sink; the first exchange opens the first of them.
 
@@ -159,7 +152,8 @@ class Client:
     def _open(self) -> aiohttp.ClientSession:
         connector = GuardedConnector(
             limit=self._connections,
-            ssl=self._verify or _shared_context(),
+            # True means aiohttp's own context, which it makes of the system's CAs on import.
+            ssl=self._verify or tls.has_system_cas() or tls.for_http(),
             keepalive_timeout=IDLE_S,
             use_dns_cache=False,
             resolver=aiohttp.ThreadedResolver(),

@@ -92,7 +92,7 @@ class Exchange:
             },
             timeout=httpx.Timeout(timeout_s, connect=CONNECT_S, pool=None),
             limits=httpx.Limits(max_connections=CONNECTIONS, keepalive_expiry=IDLE_S),
-            verify=tls.trusting(),
+            verify=tls.for_http(),
             follow_redirects=False,
             trust_env=False,
         )

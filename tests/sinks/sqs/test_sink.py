@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from botocore.loaders import JSONFileLoader
 from msgspec.structs import replace
 
 from relay.core import config_values, sample_events
@@ -61,6 +62,20 @@ async def make(server: MotoSqs) -> AsyncIterator[Make]:
 
 def ids(messages: list[dict[str, Any]]) -> list[str]:
     return sorted(each["MessageAttributes"]["relay-id"]["StringValue"] for each in messages)
+
+
+async def test_only_the_first_sink_reads_the_description_of_sqs(
+    server: MotoSqs, make: Make, lead: Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = server.put_queue("described")
+    await make(url).send(lead)
+
+    def read(*_: object) -> None:
+        raise AssertionError("a file of botocore was read again")
+
+    monkeypatch.setattr(JSONFileLoader, "load_file", read)
+    await make(url).send(lead)
+    assert len(server.read(url)) == 2
 
 
 async def test_a_fifo_queue_keeps_one_of_two_with_the_same_event_id(
