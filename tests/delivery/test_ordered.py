@@ -35,7 +35,7 @@ async def arrive(bench: Bench, *names: str) -> None:
 
 
 def seconds(bench: Bench) -> list[tuple[int, str]]:
-    """List what was sent, to the second: the store gathers new events for up to 8 ms."""
+    """Times are rounded, because the store gathers new events for up to 8 ms."""
     return [(round(at_s), name) for at_s, name in bench.sink.sent]
 
 
