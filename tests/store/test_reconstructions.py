@@ -15,7 +15,7 @@ from relay.store.audience import AudienceQuery, rollup
 from relay.store.reconstructions import ReconstructionOutcome, Step
 from relay.store.selection import Selection
 from tests.conftest import NOW_MS, ManualClock
-from tests.store.conformance import OTHER, TAKES, accept, lease, settlement
+from tests.store.conformance import OTHER, TAKES, accept, ids, lease, settlement
 from tests.store.places import Place
 
 ANN = "ann.lee@example.com"
@@ -132,6 +132,24 @@ async def test_a_reconstruction_in_flight_stays_and_its_sink_does_not_get_the_or
     await store.settle(settlement(delivery))
     assert await deliveries(store, made.id) == {"sales": Status.DELIVERED}
     assert (await store.backlogs())["sales"].pending == 0
+
+
+async def test_a_reconstruction_that_its_sink_keeps_is_tried_again(store: Store) -> None:
+    made = reconstructed(watched())
+    await give(store, made)
+    (delivery,) = (await lease(store)).deliveries
+    await accept(store, watched())
+    await store.settle(settlement(delivery, "retry", due_ms=NOW_MS + 1000))
+    assert ids(await lease(store, now_ms=NOW_MS + 1000)) == [made.id]
+
+
+async def test_a_reconstruction_that_was_leased_but_not_sent_is_sent_later(store: Store) -> None:
+    made = reconstructed(watched())
+    await give(store, made)
+    leased = (await lease(store)).deliveries
+    await accept(store, watched())
+    store.release(leased)
+    assert ids(await lease(store)) == [made.id]
 
 
 async def test_a_superseded_reconstruction_is_no_longer_leased(store: Store) -> None:

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -176,18 +177,27 @@ class SqliteReconstructions(Part):
         id_, seq = known
         claimed: set[int] = set()
 
-        def claim(seq: int) -> list[str]:
-            # Before the look at the leases: a lease under way must not take it either.
+        def mark(seq: int) -> None:
             claimed.add(seq)
-            shared.superseded.add(seq)
-            return [sink for sink, leased in list(shared.leased.items()) if seq in leased]
+            shared.superseded[seq] = ()
+
+        def claim(seq: int) -> Collection[str]:
+            # Before the look at the leases: a lease under way must not take it either.
+            mark(seq)
+            keepers = [sink for sink, leased in list(shared.leased.items()) if seq in leased]
+            shared.superseded[seq] = keepers
+            return keepers
+
+        def unmark() -> None:
+            for each in claimed:
+                shared.superseded.pop(each, None)
 
         def done(result: Superseded) -> None:
             shared.count(result.moved)
             if result.outcome == "accepted":
                 self._outstanding.remove(source, id_)
             else:
-                shared.superseded.difference_update(claimed)
+                unmark()
             stored(result.outcome, result.verdicts)
 
         def write(db: sqlite3.Connection) -> Superseded:
@@ -195,12 +205,17 @@ class SqliteReconstructions(Part):
             return reconstruct.supersede(db, arrival, id_, acceptance=accept, claim=claim)
 
         if seq is not None:
-            claim(seq)
+            mark(seq)
         try:
-            return (await self._writer.transact(write, done)).outcome
+            outcome = (await self._writer.transact(write, done)).outcome
         except StoreError:
-            shared.superseded.difference_update(claimed)
+            unmark()
             raise
+        # A lease under way may have read the deliveries before they were withdrawn.
+        with suppress(StoreError):
+            await shared.leaser.read(lambda _: None)
+            unmark()
+        return outcome
 
     async def place(self, source: str) -> Place | None:
         row = await self._reader.read(lambda db: db.execute(_PLACE, (source,)).fetchone())

@@ -2,11 +2,11 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import msgspec
 
-from relay.core.delivery import Status
+from relay.core.delivery import Delivery, Status
 from relay.core.routing import Verdict
 from relay.store.keyed_digests import PersonDigests, TokenDigests
 from relay.store.ordering import OrderingKeys
@@ -42,8 +42,14 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True):
     """Deliveries that a dispatcher may be sending: numbers of their events, by sink."""
     cancelled: set[int] = msgspec.field(default_factory=set)
     """Replays whose deliveries must not be leased."""
-    superseded: set[int] = msgspec.field(default_factory=set)
-    """Reconstructions whose deliveries must not be leased, by the numbers of their events."""
+    superseded: dict[int, Collection[str]] = msgspec.field(default_factory=dict)
+    """Reconstructions that are being superseded, by the numbers of their events: the sinks that
+    keep their delivery. Those of other sinks must not be leased."""
+
+    def is_withdrawn(self, delivery: Delivery) -> bool:
+        """Whether its sink gets the original in its place, or may soon."""
+        keepers = self.superseded.get(delivery.seq)
+        return keepers is not None and delivery.sink not in keepers
 
     def count_new(self, verdicts: Iterable[Verdict]) -> None:
         """Update the tallies by the deliveries of a new event."""

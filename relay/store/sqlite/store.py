@@ -198,7 +198,7 @@ class SqliteStore:
             return (
                 delivery.seq not in held
                 and delivery.replay not in self._shared.cancelled
-                and delivery.seq not in self._shared.superseded
+                and not self._shared.is_withdrawn(delivery)
             )
 
         free = tuple(filter(is_free, lease.deliveries))
