@@ -31,11 +31,17 @@ class DeliveryReporter:
         self._log = log.get().bind(sink=settings.name)
         self._sampled = log.Sampled(clock)
         self._last_error: tuple[str, int] | None = None
-        self.last_delivered_ms: int | None = None
-        """Time of the last success."""
+        self._delivered_ms: int | None = None
         self._throughput = ThroughputWindow()
         self._state: State = "active"
         self._since_ms = clock.now_ms()
+
+    @property
+    def last_delivered_ms(self) -> int | None:
+        """Time of the last success; None if it is in the future, by a clock that was ahead."""
+        delivered_ms = self._delivered_ms
+        is_past = delivered_ms is not None and delivered_ms <= self._clock.now_ms()
+        return delivered_ms if is_past else None
 
     def state(self, state: State, *, since_ms: int | None = None) -> None:
         """Publish the sink's state; `since_ms` if it did not start now."""
@@ -60,7 +66,7 @@ class DeliveryReporter:
             self._last_error = error.reason, now_ms
         delivered = errors.count(None)
         if delivered:
-            self.last_delivered_ms = now_ms
+            self._delivered_ms = now_ms
             self._throughput.add(delivered, now_s)
 
     def damaged(self, count: int) -> None:

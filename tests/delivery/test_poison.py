@@ -136,6 +136,21 @@ async def test_a_stream_of_bad_events_does_not_pile_up_good_ones(
         assert now_s() - began_s < SOON_S
 
 
+async def test_events_survive_revoked_credentials_after_the_clock_was_set_back(
+    tmp_path: Path,
+) -> None:
+    async with working(tmp_path) as bench:
+        bench.clock.set_by_ms = 7 * 86_400_000
+        await bench.accept("before")
+        await asyncio.sleep(1)
+        bench.clock.set_by_ms = 0
+        await asyncio.sleep(60)
+        bench.sink.always = FORBIDDEN
+        await bench.accept("a", "b", "c")
+        await asyncio.sleep(4 * HOUR_S)
+        assert (await bench.dead(), await bench.pending()) == (0, 3)
+
+
 async def test_one_bad_event_leaves_its_sink_active(tmp_path: Path) -> None:
     async with working(tmp_path, sink=choosy(FORBIDDEN)) as bench:
         await bench.accept("good")
