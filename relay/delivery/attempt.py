@@ -130,9 +130,9 @@ def _result(outcome: SinkResponse | BaseException) -> AttemptResult:
 def _storable(status: Any, excerpt: Any) -> SinkResponse:
     """Drop values of a wrong type, which a client library may pass through from its peer.
 
-    The store would refuse them at every retry of the write.
+    The store would refuse them at every retry of the write; a status has 32 bits in PostgreSQL.
     """
-    is_code = isinstance(status, int) and abs(status) < 1 << 63
+    is_code = isinstance(status, int) and abs(status) < 1 << 31
     return SinkResponse(status if is_code else None, excerpt if isinstance(excerpt, str) else "")
 
 

@@ -59,7 +59,7 @@ async def test_a_response_is_returned_without_an_error(lead: Event) -> None:
     assert await attempt_one(act, lead) == (SinkResponse(202, "queued"), None)
 
 
-@pytest.mark.parametrize("status", ["503", 503.5, 1 << 63, {}, b"503"], ids=repr)
+@pytest.mark.parametrize("status", ["503", 503.5, 1 << 31, {}, b"503"], ids=repr)
 async def test_a_status_or_excerpt_of_a_wrong_type_is_dropped(lead: Event, status: Any) -> None:
     odd: Any = {"a": 1}
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from random import SystemRandom
@@ -265,10 +265,9 @@ class PostgresOwnership:
             self._orders = seen.orders
             self._surveyed.set()
         if seen.statuses is not None:
+            elsewhere = _decoded(seen.statuses)
             self._elsewhere = {
-                sink: replace(msgspec.json.decode(text, type=SinkStatus), is_elsewhere=True)
-                for sink, text in seen.statuses.items()
-                if sink not in self._fences
+                sink: status for sink, status in elsewhere if sink not in self._fences
             }
         if isinstance(seen.answer, Surveyed) and seen.news is not None:
             return msgspec.structs.replace(seen.answer, is_news=self._differs(seen.news))
@@ -278,3 +277,10 @@ class PostgresOwnership:
         """Whether there is something new since the last look."""
         before, self._news = self._news, news
         return news != before
+
+
+def _decoded(statuses: Mapping[str, str]) -> Iterator[tuple[str, SinkStatus]]:
+    """Leave out those that a relay of another version writes in another way."""
+    for sink, text in statuses.items():
+        with suppress(msgspec.DecodeError):
+            yield sink, replace(msgspec.json.decode(text, type=SinkStatus), is_elsewhere=True)

@@ -15,7 +15,7 @@ from relay.core.cluster.statements import Answer, Beat, Fence, Renewed
 from relay.core.cluster.timing import LEASE_S, TAKEOVER_S, TRUST_S
 from relay.core.config_values import Duration
 from relay.core.errors import StoreUnavailable
-from relay.core.sink_status import SinkStatus
+from relay.core.sink_status import SinkStatus, State
 from relay.store.ownership import MAINTENANCE, Introduction
 from relay.store.postgres import members, orders, schema
 from relay.store.postgres.connection import Connection
@@ -40,6 +40,7 @@ class Relay:
         self.refusals = 0
         self.applied: list[set[str]] = []
         self.failing = False
+        self.state: State = "parked"
         self._connections = [Connection(dsn or place.server.dsn, place.schema) for _ in range(3)]
         control, poller, reader = self._connections
         self.told_of_reconstructions = 0
@@ -100,7 +101,7 @@ class Relay:
 
     def statuses(self) -> Mapping[str, SinkStatus]:
         return {
-            sink: SinkStatus(name=sink, type="http", state="parked", last_error=self.name)
+            sink: SinkStatus(name=sink, type="http", state=self.state, last_error=self.name)
             for sink in SINKS
         }
 
@@ -240,6 +241,14 @@ async def test_members_see_each_other_and_how_the_sinks_are(place: PostgresPlace
             lambda: elsewhere == set(first.ownership.statuses()), 8, "no word of the others' sinks"
         )
         assert {each.last_error for each in first.ownership.statuses().values()} == {"b"}
+
+
+async def test_a_state_that_only_a_newer_version_knows_is_left_out(place: PostgresPlace) -> None:
+    async with cluster(place, "a", "b") as (first, second):
+        await until(lambda: bool(first.ownership.statuses()), 8, "no word of the others' sinks")
+        second.state = "resting"  # type: ignore[assignment]
+        await until(lambda: not first.ownership.statuses(), 8, "the old states are still there")
+        assert all_sent((first, second))
 
 
 async def test_an_accepted_event_wakes_the_owners(place: PostgresPlace) -> None:
