@@ -26,6 +26,10 @@ from relay.telemetry import log
 GC_THRESHOLD = 10_000
 """High, because requests create few cycles: rarer collections halve the slowest responses."""
 
+LOOKUP_THREADS = 32
+"""Threads of libuv, which looks up names in half of them: a silent name server fills one for each
+sink, and the others must find one free."""
+
 
 @click.command()
 @config_option
@@ -51,6 +55,8 @@ def serve(path: Path | None) -> None:
         log.configure(loaded.log)
         for warning in loaded.warnings:
             log.get().warning("config.warning", key=warning.path, reason=warning.message)
+        # Read by libuv at the first lookup.
+        os.environ.setdefault("UV_THREADPOOL_SIZE", str(LOOKUP_THREADS))
         uvloop.run(run(loaded, sockets, manager, clock=clock))
 
 

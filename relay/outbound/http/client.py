@@ -155,7 +155,9 @@ class Client:
             # True means aiohttp's own context, which it makes of the system's CAs on import.
             ssl=self._verify or tls.has_system_cas() or tls.for_http(),
             keepalive_timeout=IDLE_S,
-            use_dns_cache=False,
+            # Kept for no time: connections opened at once share a lookup, later ones look up anew.
+            use_dns_cache=True,
+            ttl_dns_cache=0,
             resolver=aiohttp.ThreadedResolver(),
         )
         return aiohttp.ClientSession(

@@ -243,6 +243,34 @@ async def test_a_large_request_over_tls_arrives_whole(
     assert secure.requests[0].body == body
 
 
+async def test_connections_opened_at_once_share_a_lookup_and_later_ones_look_up_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+    let_go = asyncio.Event()
+
+    async def getaddrinfo(host: str, *_: object, **__: object) -> None:
+        asked.append(host)
+        await let_go.wait()
+        raise socket.gaierror(socket.EAI_AGAIN, "no answer")
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", getaddrinfo)
+    client = Client(timeout_s=5, connections=3)
+    try:
+        for _ in range(2):
+            asked.clear()
+            let_go.clear()
+            far = Endpoint.of(f"http://{FAR}/")
+            exchanges = [asyncio.create_task(client.exchange(far)) for _ in range(3)]
+            await until(lambda: bool(asked), what="a lookup")
+            let_go.set()
+            failures = await asyncio.gather(*exchanges, return_exceptions=True)
+            assert {type(each) for each in failures} == {Temporary}
+            assert asked == [FAR]
+    finally:
+        await client.close()
+
+
 async def test_a_cancelled_resolution_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = asyncio.Event()
 
