@@ -1,4 +1,4 @@
-"""Faults of one sink's settings, collected by its `build` and raised together."""
+"""Faults of settings: how to install a missing client, and collecting faults of one sink."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -35,3 +35,11 @@ def flatten(error: Exception) -> Iterator[Exception]:
         return
     for inner in error.exceptions:
         yield from flatten(inner)
+
+
+def missing_client(user: str, extra: str) -> str:
+    """Say what to install; on the Python Package Index, `relay` is another project."""
+    return (
+        f"{user} needs its client: pip install '.[{extra}]' in the relay's checkout, "
+        "or build the image with EXTRAS=all"
+    )

@@ -4,6 +4,7 @@ from importlib import import_module
 from pkgutil import iter_modules
 from typing import cast
 
+from relay.core.setting_errors import missing_client
 from relay.core.sink import SinkModule
 
 
@@ -25,6 +26,5 @@ def load(type_: str) -> SinkModule:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] == "relay":
             raise  # a bug in the relay, which no client library would fix
-        needs = f"sink type `{type_}` needs its client: pip install 'relay[{type_}]'"
-        raise ValueError(needs) from None
+        raise ValueError(missing_client(f"sink type `{type_}`", type_)) from None
     return cast("SinkModule", module)

@@ -7,6 +7,7 @@ from typing import Any, Protocol, cast
 
 from relay.core.clock import Clock
 from relay.core.errors import Fault
+from relay.core.setting_errors import missing_client
 from relay.core.totals import Total
 from relay.store import Store, StoreSettings
 from relay.store.copy_result import CopyResult
@@ -71,8 +72,7 @@ def load(type_: str) -> Engine:
     except ImportError as error:
         if (error.name or "").partition(".")[0] == "relay":
             raise  # a bug in the relay, which no client library would fix
-        needs = f"type = \"{type_}\" needs its client: pip install 'relay[{type_}]'"
-        raise ValueError(needs) from None
+        raise ValueError(missing_client(f'type = "{type_}"', type_)) from None
     return cast("Engine", module)
 
 

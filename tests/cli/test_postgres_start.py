@@ -118,5 +118,5 @@ def test_a_missing_client_is_a_fault_that_names_the_extra(
     monkeypatch.setattr(engines, "import_module", missing)
     result = run(guarded.dsn(), command)
     assert result.exit_code == (os.EX_CONFIG if command == "serve" else 1)
-    needs = "store.type: type = \"postgres\" needs its client: pip install 'relay[postgres]'"
+    needs = "store.type: type = \"postgres\" needs its client: pip install '.[postgres]'"
     assert needs in result.output

@@ -31,7 +31,7 @@ def test_an_unknown_type_lists_the_known_ones(type_: str) -> None:
 
 def test_a_missing_client_says_what_to_install(folder: Path) -> None:
     (folder / "pigeonpost.py").write_text("import no_such_client.channel\n")
-    expected = "sink type `pigeonpost` needs its client: pip install 'relay\\[pigeonpost\\]'"
+    expected = "sink type `pigeonpost` needs its client: pip install '.\\[pigeonpost\\]'"
     with pytest.raises(ValueError, match=expected):
         sinks.load("pigeonpost")
 

@@ -11,7 +11,7 @@ from relay.store.sqlite import disk, driver
 _SUFFIXES = ("", "-wal", "-shm", ".lock")
 _WAL_RESET_ADVICE = (
     "this SQLite can lose pages where several programs write to the file; relay writes with one "
-    "connection only; open it with no other program, or install relay[sqlite]"
+    "connection only; open it with no other program, or install from deploy/requirements-sqlite.txt"
 )
 
 
