@@ -40,7 +40,7 @@ def serve(path: Path | None) -> None:
 
     Exits 0 after a drain, 71 if it cannot listen on an address, 74 if the store's disk failed,
     75 if another relay holds the store, the disk is full or the database is away or only reads,
-    78 for a faulty config, a database that refuses the relay, a store of a newer relay or an
+    78 for a faulty config, a store that it may not use or that a newer relay wrote, or an
     unusable socket, 70 for a bug, and 1 for any other failure.
     """
     # Objects created at the start live on: collections took a tenth of the start's time.

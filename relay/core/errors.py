@@ -132,7 +132,7 @@ class StoreExposed(StoreError):
 
 
 class StoreRefused(StoreError):
-    """The database refuses this relay until an operator acts."""
+    """The database, or its file, refuses this relay until an operator acts."""
 
 
 class StoreLacks(StoreError):

@@ -142,19 +142,21 @@ def test_a_store_that_serve_cannot_open_is_a_fault_and_no_file_is_created(
 ) -> None:
     (tmp_path / "file").touch()
     os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "notes").write_text("no database")
     (tmp_path / "linked").touch()
     os.link(tmp_path / "linked", tmp_path / "other")
     for path, message in {
         tmp_path: "is a folder: expected the path of a file",
         tmp_path / "pipe": "is not a regular file: expected the path of a file",
         tmp_path / "other": f"serve cannot open it: the file {tmp_path}/other has 2 hard links",
+        tmp_path / "notes": f"serve cannot open it: {tmp_path}/notes is not an SQLite database",
         tmp_path / "file" / "relay.db": f"serve cannot open it: {tmp_path}/file is not a folder",
     }.items():
         result = check("--config", write_config(tmp_path, stored_at(path)))
         assert result.exit_code == 1
         assert result.output.count("store.path: ") == 1
         assert f"store.path: {message}" in result.output
-    names = {"file", "pipe", "linked", "other", "config.toml"}
+    names = {"file", "pipe", "notes", "linked", "other", "config.toml"}
     result = check(
         "--config", write_config(tmp_path, stored_at(tmp_path / "new" / "deep" / "a.db"))
     )

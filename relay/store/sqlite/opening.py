@@ -8,7 +8,7 @@ from pathlib import Path
 
 from relay.core.clock import Clock
 from relay.core.delivery import Status
-from relay.core.errors import StoreBroken, StoreError, StoreFull
+from relay.core.errors import StoreBroken, StoreError, StoreFull, StoreRefused
 from relay.core.totals import Total
 from relay.store.sqlite import accept as acceptance
 from relay.store.sqlite import (
@@ -17,6 +17,7 @@ from relay.store.sqlite import (
     keys,
     operator_writes,
     ordering,
+    preflight,
     queries,
     reconstruct,
     schema,
@@ -141,7 +142,7 @@ async def _recall(ids: KnownIds, connection: Connection) -> StoreBroken | None:
 
 
 def _opening_error(path: Path, error: OSError | sqlite3.Error) -> StoreError:
-    """Tell a full disk, which needs room, from a store that needs a repair."""
+    """Tell a full disk, and a file that cannot be used, from a store that needs a repair."""
     shortage = None
     if isinstance(error, OSError):
         shortage = disk.lack_of_room(error)
@@ -149,9 +150,11 @@ def _opening_error(path: Path, error: OSError | sqlite3.Error) -> StoreError:
         shortage = "the disk is full"
     elif may_lack_room(error):
         shortage = disk.shortage(path)
-    if shortage is None:
-        return StoreBroken(f"the store {path} cannot be opened: {error}")
-    return StoreFull(f"the store {path} cannot be opened: {shortage}")
+    if shortage is not None:
+        return StoreFull(f"the store {path} cannot be opened: {shortage}")
+    if refusal := preflight.check(path):
+        return StoreRefused(f"the store {path} cannot be opened: {refusal}")
+    return StoreBroken(f"the store {path} cannot be opened: {error}")
 
 
 def _begin(db: sqlite3.Connection, path: Path, *, now_ms: int) -> bool:

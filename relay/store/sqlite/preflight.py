@@ -3,12 +3,14 @@
 import os
 import pwd
 import stat
+from contextlib import suppress
 from pathlib import Path
 
 from relay.store import StoreWarning
 from relay.store.sqlite import disk, driver
 
 _SUFFIXES = ("", "-wal", "-shm", ".lock")
+_HEADER = b"SQLite format 3\0"
 _WAL_RESET_ADVICE = (
     "this SQLite can lose pages where several programs write to the file; relay writes with one "
     "connection only; open it with no other program, or install from deploy/requirements-sqlite.txt"
@@ -22,7 +24,7 @@ def check(path: Path) -> str | None:
         file = real.with_name(real.name + suffix)
         if _mode(file) is not None and not _allows(file, os.R_OK | os.W_OK):
             return f"{_user()} may not read and write {file}, {_ownership(file)}"
-    return _check_folder(real.parent) or next(disk.exposures(path), None)
+    return _check_folder(real.parent) or _check_header(real) or next(disk.exposures(path), None)
 
 
 def warnings(path: Path) -> list[StoreWarning]:
@@ -49,6 +51,16 @@ def _check_folder(folder: Path) -> str | None:
     if existing == folder:
         return f"{_user()} may not write in the folder {folder}, {_ownership(folder)}"
     return f"the folder {folder} is missing, and {_user()} may not create it in {existing}"
+
+
+def _check_header(file: Path) -> str | None:
+    if not file.is_file():
+        return None
+    # A file that cannot be read for another reason than its mode is a fault of the disk.
+    with suppress(OSError), file.open("rb") as opened:
+        if opened.read(len(_HEADER)) not in (b"", _HEADER):
+            return f"{file} is not an SQLite database: name another file, or restore a backup"
+    return None
 
 
 def _mode(path: Path) -> int | None:

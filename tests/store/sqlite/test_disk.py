@@ -8,14 +8,22 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 import pytest
 
 from relay.core.config_values import Size
-from relay.core.errors import StoreBroken, StoreExposed, StoreFull, StoreLocked, StoreTooNew
+from relay.core.errors import (
+    StoreBroken,
+    StoreError,
+    StoreExposed,
+    StoreFull,
+    StoreLocked,
+    StoreRefused,
+    StoreTooNew,
+)
 from relay.store.sqlite import disk, queries
 from relay.store.sqlite.integrity import check, inspect
 from relay.store.sqlite.opening import open_store
@@ -242,14 +250,21 @@ def _a_cut_file(path: Path) -> None:
     os.truncate(path, 700)
 
 
-@pytest.mark.parametrize("spoil", [_no_database, _a_folder, _another_program, _a_cut_file])
+@pytest.mark.parametrize(
+    ("spoil", "error"),
+    [
+        (_no_database, StoreRefused),
+        (_a_folder, StoreBroken),
+        (_another_program, StoreBroken),
+        (_a_cut_file, StoreBroken),
+    ],
+)
 async def test_a_file_that_is_not_a_store_is_refused_with_its_name(
-    path: Path, clock: ManualClock, spoil: object
+    path: Path, clock: ManualClock, spoil: Callable[[Path], None], error: type[StoreError]
 ) -> None:
-    assert callable(spoil)
     spoil(path)
     threads = threading.active_count()
-    with pytest.raises(StoreBroken) as refused:
+    with pytest.raises(error) as refused:
         await open_store(settings(path), clock=clock)
     assert "relay.db" in str(refused.value)
     assert "Traceback" not in str(refused.value)
@@ -260,7 +275,7 @@ async def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path, clock: Ma
     (tmp_path / "file").write_text("in the way")
     threads = threading.active_count()
     for place in (tmp_path / "file" / "relay.db", tmp_path / "file" / "more" / "relay.db"):
-        with pytest.raises(StoreBroken, match="cannot be opened"):
+        with pytest.raises(StoreRefused, match=r"cannot be opened: .*/file is not a folder"):
             await open_store(settings(place), clock=clock)
         await nothing_is_left(place, threads)
 
@@ -277,7 +292,7 @@ async def test_a_folder_without_permission_is_refused(tmp_path: Path, clock: Man
     closed.mkdir(mode=0o700)
     os.seteuid(65534)
     try:
-        with pytest.raises(StoreBroken, match="Permission denied"):
+        with pytest.raises(StoreRefused, match="the user nobody may not"):
             await open_store(settings(closed / "relay.db"), clock=clock)
     finally:
         os.seteuid(0)
