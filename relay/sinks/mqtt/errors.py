@@ -30,16 +30,16 @@ MEANINGS: Mapping[int, tuple[type[SinkError], str]] = {
     0x8C: (Misconfigured, "the broker asks for another kind of login"),
     0x8E: (Misconfigured, "another client with this client_id took the connection over"),
     0x90: (Misconfigured, "the broker does not accept this topic"),
-    0x93: (Temporary, "more was on its way than the broker takes at once"),
+    0x93: (Temporary, "too many unconfirmed messages (receive maximum exceeded)"),
     TOO_LARGE: (Refused, "larger than the broker takes"),
-    0x96: (Temporary, "the broker finds the rate too high"),
+    0x96: (Temporary, "message rate too high"),
     0x97: (Temporary, "a quota of the broker is used up"),
     0x98: (Temporary, "an administrator ended the connection"),
-    0x99: (Refused, "the broker finds that the body is not what it should be"),
-    NO_QOS: (Misconfigured, "the broker takes no QoS 1, so that it would confirm nothing"),
-    0x9C: (Misconfigured, "the broker sends its clients to another one"),
+    0x99: (Refused, "the broker rejects the payload format"),
+    NO_QOS: (Misconfigured, "the broker does not support QoS 1, so it would never confirm"),
+    0x9C: (Misconfigured, "the broker redirects clients to another server"),
     0x9D: (Misconfigured, "the broker has moved"),
-    0x9F: (Temporary, "the broker finds that clients connect too often"),
+    0x9F: (Temporary, "connection rate exceeded"),
 }
 """Reason codes of MQTT 5.0, section 2.4; any other is temporary."""
 

@@ -27,12 +27,10 @@ SELECT source, id, seq FROM ids AS i WHERE NOT EXISTS (
 """
 _KEY = "SELECT value FROM keys WHERE name = ?"
 _BLOCKS = "SELECT block FROM id_filters ORDER BY block"
-_DAMAGED = (
-    "the filter of ids in block {block} is damaged; start the relay again, which makes it anew"
-)
+_DAMAGED = "the filter of ids in block {block} is damaged; restart the relay to rebuild it"
 _LACKING = (
     "the filter of ids in block {block} lacks some; stop the relay and let sqlite3 run "
-    "`DELETE FROM id_filters WHERE block = {block}`, and the next start makes it anew"
+    "`DELETE FROM id_filters WHERE block = {block}`, and the next start rebuilds it"
 )
 _HAS_PERIODS = "SELECT 1 FROM sqlite_schema WHERE name = 'id_filters'"
 
@@ -54,7 +52,10 @@ def _of_table(db: sqlite3.Connection) -> Iterator[str]:
     for source, event_id, seq in db.execute(_UNINDEXED):
         yield f"event {event_id} of source {source}, number {seq}, is missing in the table ids"
     for source, event_id, seq in db.execute(_ASTRAY):
-        yield f"the table ids has {event_id} of source {source} as {seq}, which no event is"
+        yield (
+            f"the table ids has {event_id} of source {source} for event {seq}, "
+            "which is absent or has another id"
+        )
 
 
 def _twice(db: sqlite3.Connection) -> Iterator[str]:

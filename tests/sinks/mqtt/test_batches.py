@@ -86,7 +86,7 @@ async def test_the_outcomes_are_in_the_order_of_the_events_and_each_its_own(
         unfit("topic", "is longer than 65535 bytes"),
         (Temporary, "a quota of the broker is used up"),
         (Refused, over),
-        (Refused, "the broker finds that the body is not what it should be"),
+        (Refused, "the broker rejects the payload format"),
         (Misconfigured, "the broker does not accept this topic"),
         unfit("topic", "is empty"),
         DELIVERED,

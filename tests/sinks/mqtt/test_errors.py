@@ -28,7 +28,7 @@ REFUSALS: list[Said] = [
     (0x91, Temporary, "the broker failed with reason code 0x91"),
     (0x95, Refused, "larger than the broker takes"),
     (0x97, Temporary, "a quota of the broker is used up"),
-    (0x99, Refused, "the broker finds that the body is not what it should be"),
+    (0x99, Refused, "the broker rejects the payload format"),
 ]
 """MQTT 5.0, section 3.4.2.1, and 0x95, which mosquitto sends."""
 
@@ -42,8 +42,8 @@ REJECTIONS: list[Said] = [
     (0x8A, Misconfigured, "the broker has banned this client"),
     (0x95, Misconfigured, "larger than the broker takes"),
     (0x97, Temporary, "a quota of the broker is used up"),
-    (0x9C, Misconfigured, "the broker sends its clients to another one"),
-    (0x9F, Temporary, "the broker finds that clients connect too often"),
+    (0x9C, Misconfigured, "the broker redirects clients to another server"),
+    (0x9F, Temporary, "connection rate exceeded"),
 ]
 """Section 3.2.2.2."""
 
@@ -52,9 +52,9 @@ FAREWELLS: list[Said] = [
     (0x89, Temporary, "the broker is busy"),
     (0x8B, Temporary, "the broker is shutting down"),
     (0x8E, Misconfigured, "another client with this client_id took the connection over"),
-    (0x93, Temporary, "more was on its way than the broker takes at once"),
+    (0x93, Temporary, "too many unconfirmed messages (receive maximum exceeded)"),
     (0x95, Refused, "larger than the broker takes"),
-    (0x96, Temporary, "the broker finds the rate too high"),
+    (0x96, Temporary, "message rate too high"),
     (0x97, Temporary, "a quota of the broker is used up"),
     (0x98, Temporary, "an administrator ended the connection"),
 ]

@@ -35,68 +35,71 @@ LOST = (Temporary, "the connection was lost")
 
 
 @pytest.fixture
-async def hasty(broker: MqttDouble) -> AsyncIterator[MqttSink]:
+async def short_timeout_sink(broker: MqttDouble) -> AsyncIterator[MqttSink]:
     sink = build(url=broker.url, topic="{{ event }}", timeout="1s")
     yield sink
     await sink.close()
 
 
-async def test_the_time_limit_hits_what_has_no_answer_and_nothing_else(
-    broker: MqttDouble, hasty: MqttSink, lead: Event
+async def test_only_unanswered_messages_time_out(
+    broker: MqttDouble, short_timeout_sink: MqttSink, lead: Event
 ) -> None:
     broker.reply = take_only("evt_0", "evt_1", "evt_2")
     started = time.monotonic()
-    assert told(await hasty.send_batch(series(lead, 5))) == [DELIVERED] * 3 + [LATE] * 2
+    outcomes = await short_timeout_sink.send_batch(series(lead, 5))
+    assert told(outcomes) == [DELIVERED] * 3 + [LATE] * 2
     assert time.monotonic() - started >= 1
 
 
 async def test_a_broker_that_falls_silent_in_a_batch_is_disconnected(
-    broker: MqttDouble, hasty: MqttSink, lead: Event
+    broker: MqttDouble, short_timeout_sink: MqttSink, lead: Event
 ) -> None:
     broker.reply = take_only("evt_0", "evt_1")
-    assert told(await hasty.send_batch(series(lead, 4))) == [DELIVERED] * 2 + [LATE] * 2
+    outcomes = await short_timeout_sink.send_batch(series(lead, 4))
+    assert told(outcomes) == [DELIVERED] * 2 + [LATE] * 2
     broker.reply = take
-    assert told(await hasty.send_batch(series(lead, 2))) == [DELIVERED] * 2
+    assert told(await short_timeout_sink.send_batch(series(lead, 2))) == [DELIVERED] * 2
     assert broker.contacts == 2
 
 
 async def test_events_that_wait_for_a_silent_broker_time_out_and_are_never_sent(
-    broker: MqttDouble, hasty: MqttSink, lead: Event
+    broker: MqttDouble, short_timeout_sink: MqttSink, lead: Event
 ) -> None:
     broker.connack = connack(ReceiveMaximum=2)
     broker.reply = lambda _: None
-    found = await asyncio.gather(*(hasty.send_batch(series(lead, 5)) for _ in range(2)))
-    for outcomes in found:
+    sends = [short_timeout_sink.send_batch(series(lead, 5)) for _ in range(2)]
+    for outcomes in await asyncio.gather(*sends):
         assert {each[0] for each in told(outcomes)} == {Temporary}
     assert len(broker.published) == 2
     broker.reply = take
-    assert told(await hasty.send_batch(series(lead, 5))) == [DELIVERED] * 5
+    assert told(await short_timeout_sink.send_batch(series(lead, 5))) == [DELIVERED] * 5
     assert (len(broker.published), broker.contacts) == (7, 2)
 
 
 async def test_one_event_that_is_never_answered_does_not_end_what_goes_on_beside_it(
-    broker: MqttDouble, hasty: MqttSink, lead: Event
+    broker: MqttDouble, short_timeout_sink: MqttSink, lead: Event
 ) -> None:
     broker.reply = take_only("evt_0", "evt_2")
-    assert told(await hasty.send_batch(series(lead, 3))) == [DELIVERED, LATE, DELIVERED]
+    outcomes = await short_timeout_sink.send_batch(series(lead, 3))
+    assert told(outcomes) == [DELIVERED, LATE, DELIVERED]
     broker.reply = take
-    assert told(await hasty.send_batch(series(lead, 3))) == [DELIVERED] * 3
+    assert told(await short_timeout_sink.send_batch(series(lead, 3))) == [DELIVERED] * 3
     assert broker.contacts == 1
     broker.say(puback(broker.published[1].packet_id))
-    await until(lambda: remembered(hasty) == [], what="the answer that came late")
+    await until(lambda: remembered(short_timeout_sink) == [], what="the answer that came late")
 
 
 async def test_confirms_in_another_order_are_not_a_silence(
-    broker: MqttDouble, hasty: MqttSink, lead: Event
+    broker: MqttDouble, short_timeout_sink: MqttSink, lead: Event
 ) -> None:
     broker.reply = lambda _: None
-    sending = asyncio.create_task(hasty.send_batch(series(lead, 3)))
+    sending = asyncio.create_task(short_timeout_sink.send_batch(series(lead, 3)))
     await until_published(broker, 3)
     for place in (2, 0):
         broker.say(puback(broker.published[place].packet_id))
     assert told(await sending) == [DELIVERED, LATE, DELIVERED]
     broker.reply = take
-    await hasty.send(lead)
+    await short_timeout_sink.send(lead)
     assert broker.contacts == 1
 
 
@@ -206,7 +209,7 @@ async def test_an_event_that_was_still_waiting_when_the_connection_ended_is_not_
 ) -> None:
     broker.connack = connack(ReceiveMaximum=1)
     broker.reply = lambda _: disconnect(0x99)
-    blamed = (Refused, "the broker finds that the body is not what it should be")
+    blamed = (Refused, "the broker rejects the payload format")
     assert told(await sink.send_batch(series(lead, 3))) == [blamed, LOST, LOST]
 
 

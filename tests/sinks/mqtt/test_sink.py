@@ -248,7 +248,7 @@ async def test_a_missing_subscriber_is_accepted_where_the_config_says_so(
     [
         ({"password": "another"}, "wrong username or password, or no right to connect"),
         ({"topics": "elsewhere"}, "the user may not publish to this topic"),
-        ({"more": "max_qos 0"}, "the broker takes no QoS 1, so that it would confirm nothing"),
+        ({"more": "max_qos 0"}, "the broker does not support QoS 1, so it would never confirm"),
     ],
 )
 async def test_a_misconfiguration_is_named_until_it_is_fixed(
@@ -289,7 +289,7 @@ async def test_a_check_finds_that_a_connection_is_dead(
 
 async def test_a_check_finds_a_broker_that_confirms_nothing(server: Mosquitto, make: Make) -> None:
     server.start_with(more="max_qos 0")
-    with pytest.raises(Misconfigured, match="the broker takes no QoS 1"):
+    with pytest.raises(Misconfigured, match="the broker does not support QoS 1"):
         await make().check()
 
 

@@ -250,7 +250,7 @@ async def test_an_inspection_reports_ids_that_are_not_right(
         ),
         (
             "INSERT INTO relay.ids SELECT period, source, 'z', seq + 5 FROM relay.ids LIMIT 1",
-            "the table ids has z of source main as 6, which no event is",
+            "the table ids has z of source main for event 6, which is absent or has another id",
         ),
     ],
     ids=["missing", "astray"],
