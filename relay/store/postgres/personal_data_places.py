@@ -39,8 +39,8 @@ WHERE d.event = ANY(%(keys)b::bigint[]) AND (
 ORDER BY d.event, d.sink
 """
 
-Effects = Callable[[Database, Sequence[int], int | None], Traces]
-"""Of some rows; with the time of their removal, what depends on them is locked."""
+FindRelated = Callable[[Database, Sequence[int], int | None], Traces]
+"""For some rows; if the time of their removal is passed, what depends on them is locked."""
 
 
 class Place(NamedTuple):
@@ -52,12 +52,12 @@ class Place(NamedTuple):
     columns: tuple[str, ...]
     removal: tuple[str, ...] = ()
     """Statements with `keys` and `now`."""
-    effects: Effects = lambda _, __, ___: Traces()
-    """Further effects of the rows' removal, to be called before it."""
-    before: Callable[[Database, Sequence[int]], None] = lambda _, __: None
-    """Removal that statements cannot do, to be called before them."""
+    find_related: FindRelated = lambda _, __, ___: Traces()
+    """Returns what else the rows' removal affects; called before it."""
+    erase_first: Callable[[Database, Sequence[int]], None] = lambda _, __: None
+    """Erases what the statements cannot; called before them."""
     weight: int = 1
-    """Number of usual rows whose removal takes as long as that of one of these."""
+    """Relative cost of removing one row."""
     number: str | None = None
     """Column with the person's number, instead of columns with an address."""
     is_kept: bool = False
@@ -116,7 +116,7 @@ PLACES = (
             WHERE seq = ANY(%(keys)b::bigint[]) AND reconstructed > 0
             """,
         ),
-        effects=_of_events,
+        find_related=_of_events,
     ),
     Place(
         name="unreadable",
@@ -185,7 +185,7 @@ PLACES = (
         table="audience",
         key="event",
         columns=(),
-        before=_uncount,
+        erase_first=_uncount,
         # The sets of its day are written anew.
         weight=10,
         number="person",

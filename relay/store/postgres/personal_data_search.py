@@ -60,13 +60,13 @@ def _hints_in_text(column: str) -> str:
 
 def preview(db: Database, place: Place, keys: Sequence[int]) -> Traces:
     """Return the effects that the removal of the rows would have."""
-    return _counted(place, keys, place.effects(db, keys, None))
+    return _counted(place, keys, place.find_related(db, keys, None))
 
 
 def remove(db: Database, place: Place, keys: Sequence[int], now_ms: int) -> Traces:
     """Remove the rows, and determine the effects in the same transaction."""
-    traces = place.effects(db, keys, now_ms)
-    place.before(db, keys)
+    traces = place.find_related(db, keys, now_ms)
+    place.erase_first(db, keys)
     for statement in place.removal:
         db.execute(statement, {"keys": list(keys), "now": now_ms})
     return _counted(place, keys, traces)

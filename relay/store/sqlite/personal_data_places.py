@@ -33,12 +33,12 @@ class Place(NamedTuple):
     columns: tuple[str, ...]
     removal: tuple[str, ...]
     """Statements with `:key` and `:now`; none if the rows stay."""
-    effects: Callable[[sqlite3.Connection, int], Traces] = lambda _, __: Traces()
-    """Further effects of a row's removal, to be called before it."""
-    before: Callable[[sqlite3.Connection, int], None] = lambda _, __: None
-    """Further removal of a row's traces, to be called before the statements."""
+    find_related: Callable[[sqlite3.Connection, int], Traces] = lambda _, __: Traces()
+    """Returns what else a row's removal affects; called before it."""
+    erase_first: Callable[[sqlite3.Connection, int], None] = lambda _, __: None
+    """Erases what the statements cannot; called before them."""
     weight: int = 1
-    """Number of usual rows whose removal takes as long as that of one of these."""
+    """Relative cost of removing one row."""
     number: str | None = None
     """Column with the person's number, instead of columns with an address."""
 
@@ -92,7 +92,7 @@ PLACES = (
             WHERE seq = :key AND reconstructed > 0
             """,
         ),
-        effects=_of_event,
+        find_related=_of_event,
     ),
     Place(
         name="unreadable",
@@ -149,7 +149,7 @@ PLACES = (
         table="audience",
         key="event",
         columns=(),
-        before=_forget_view,
+        erase_first=_forget_view,
         # The sets of its day are written anew.
         weight=10,
         number="person",

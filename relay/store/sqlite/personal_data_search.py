@@ -57,15 +57,15 @@ WHERE {place.key} >= :first AND {place.key} < :end AND (:mark IS NULL OR {hints}
 
 def preview(db: sqlite3.Connection, place: Place, keys: Sequence[int]) -> Traces:
     """Return the effects that the removal of the rows would have."""
-    return _sum(place, [place.effects(db, key) for key in keys])
+    return _sum(place, [place.find_related(db, key) for key in keys])
 
 
 def remove(db: sqlite3.Connection, place: Place, keys: Sequence[int], now_ms: int) -> Traces:
     """Remove the rows, and determine the effects in the same transaction."""
     traces: list[Traces] = []
     for key in keys:
-        traces.append(place.effects(db, key))
-        place.before(db, key)
+        traces.append(place.find_related(db, key))
+        place.erase_first(db, key)
         for statement in place.removal:
             db.execute(statement, {"key": key, "now": now_ms})
     return _sum(place, traces)
