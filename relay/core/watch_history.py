@@ -27,10 +27,10 @@ class WatchedVideo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WatchHistory(msgspec.Struct, frozen=True, kw_only=True):
-    """Made by `of` only, which bounds it."""
+    """Create it with `of`, which limits its size."""
 
     count: int
-    """All videos, also those that are not in `videos`."""
+    """Number of videos, including those cut from `videos`."""
     videos: tuple[WatchedVideo, ...]
     """The one that was watched last comes first."""
 

@@ -18,7 +18,9 @@ def person_of(form: Form) -> str | None:
     return None if email is None else folded(email.strip()) or None
 
 
-def missing(forms: Iterable[Form], known: Mapping[tuple[str, str], Sequence[Step]]) -> list[Form]:
+def forms_without_lead(
+    forms: Iterable[Form], known: Mapping[tuple[str, str], Sequence[Step]]
+) -> list[Form]:
     """Return the forms with an address to which no lead of the store belongs.
 
     `known` holds the steps by person and video. A lead belongs to a form if it was received when

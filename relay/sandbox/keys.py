@@ -85,7 +85,7 @@ class Keys:
             times.popleft()
         if len(times) >= limit:
             wait_s = max(1, math.ceil(times[0] + _MINUTE_S - now_s))
-            raise Refusal(429, f"The limit is {limit} a minute and key.", retry_after_s=wait_s)
+            raise Refusal(429, f"The limit is {limit} per minute and key.", retry_after_s=wait_s)
         times.append(now_s)
 
 

@@ -124,7 +124,7 @@ class Sandbox:
             self._file.write()
 
     async def close(self) -> None:
-        """Stop all that is under way, and save; a sandbox on the same file goes on with it."""
+        """Stop all that is under way, and save; a sandbox on the same file resumes from it."""
         await self.schedule.close()
         await self.webhooks.close()
         self.save()

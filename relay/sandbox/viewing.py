@@ -112,7 +112,7 @@ class Viewing:
             then=then,
         )
         self._plays[session_id] = play
-        self._arm(play)
+        self._schedule_milestone(play)
 
     def pause(self, session_id: str) -> None:
         """Stop the playing in a view."""
@@ -140,7 +140,7 @@ class Viewing:
         )
         if session.email is None:
             self._milestones.identify(session, email=email, name=name)
-            self._rearm(session)
+            self._reschedule(session)
         return lead
 
     def end(self, session_id: str) -> None:
@@ -150,7 +150,7 @@ class Viewing:
         session.ended_ms = self._schedule.now_ms()
 
     def catch_up(self) -> None:
-        """Write down how far every view has come, so that answers say it."""
+        """Record the playback position of every view, so that answers are up to date."""
         for play in self._plays.values():
             self._advance(play)
 
@@ -170,8 +170,8 @@ class Viewing:
             raise Refusal(409, "The view has ended.")
         return session
 
-    def _arm(self, play: _Play) -> None:
-        """Look at a play again when it passes a milestone, or at its end."""
+    def _schedule_milestone(self, play: _Play) -> None:
+        """Continue a play when it passes its next milestone, or at its end."""
         session = play.session
         duration_s = session.duration_s
         ahead = coverage.share((play.position_s, play.end_s), duration_s)
@@ -183,17 +183,17 @@ class Viewing:
             due_ms = max(due_ms, self._schedule.time_ms() + 1)
         play.timer = self._schedule.at(due_ms, partial(self._continue, play))
 
-    def _rearm(self, session: Session) -> None:
-        """Expect other milestones, because the viewer's earlier views count from now on."""
+    def _reschedule(self, session: Session) -> None:
+        """Recompute the next milestone: the viewer is now identified, so earlier views count."""
         play = self._plays.get(session.id)
         if play is not None:
             self._cancel(play)
-            self._arm(play)
+            self._schedule_milestone(play)
 
     def _continue(self, play: _Play) -> None:
         self._advance(play)
         if self._schedule.time_ms() < play.end_ms:
-            self._arm(play)
+            self._schedule_milestone(play)
             return
         del self._plays[play.session.id]
         if play.then is not None:
@@ -215,7 +215,7 @@ class Viewing:
             self._advance(play)
 
     def _advance(self, play: _Play) -> None:
-        """Write down how far a play has come, and what it passed."""
+        """Record the playback position and the milestones passed."""
         elapsed_s = (self._schedule.time_ms() - play.begun_ms) / 1000
         position_s = min(play.end_s, play.start_s + elapsed_s)
         if position_s <= play.position_s:

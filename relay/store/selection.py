@@ -23,26 +23,36 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     id: str | None = None
+    """Only events with this id."""
     id_prefix: str | None = None
+    """Only events whose id begins with this."""
     source: str | None = None
+    """Only events of this source."""
     kind: str | None = None
-    """A glob, such as `video.*`."""
+    """Only events of the kinds that this glob matches, such as `video.*`."""
     since_ms: int | None = None
+    """Only events received at this time or later."""
     until_ms: int | None = None
-    """Exclusive."""
+    """Only events received before this time."""
     before: int | None = None
-    """`seq` of the last event of the previous page."""
+    """Only events before this one, the last of the previous page, by `seq`."""
     video: str | None = None
+    """Only events of this video."""
     email: str | None = None
-    """Whole address of the lead or the viewer, case-insensitive."""
+    """Only events of the lead or viewer with this whole address, case-insensitive."""
     person: str | None = None
-    """Lead or viewer, as `Audience.person` names the address; also after the body has expired."""
+    """Only events of the lead or viewer with this digest of the address (`Audience.person`).
+
+    It also selects events whose body has expired.
+    """
     words: str | None = None
-    """Words that are all in the text of the body, case-insensitive in ASCII."""
+    """Only events whose body has all of these words, case-insensitive in ASCII."""
     sink: str | None = None
+    """Only events with a delivery to this sink."""
     outcome: Outcome | None = None
+    """Only events with this outcome at a sink."""
     reason: str | None = None
-    """Part of the reason of a dead letter."""
+    """Only events with a dead letter whose reason contains this."""
 
     @property
     def person_number(self) -> int | None:

@@ -13,7 +13,7 @@ from relay.core.watch_history import KeptHistory, WatchedVideo, WatchHistory
 from relay.telemetry import log
 from relay.telemetry.metrics import Metrics
 from relay.video_service.api.records import Watched
-from relay.video_service.history_cache import HistoryCache, Key, person_of
+from relay.video_service.history_cache import HistoryCache, PersonKey, person_of
 from relay.video_service.pauses import Pauses
 
 REQUESTS_MAX = 8
@@ -69,7 +69,7 @@ class WatchHistories:
         self._kept = HistoryCache(clock)
         self._pauses = Pauses(clock)
         self._lines = log.Sampled(clock, limit=LINES_MAX)
-        self._running: dict[Key, asyncio.Task[WatchHistory | None]] = {}
+        self._running: dict[PersonKey, asyncio.Task[WatchHistory | None]] = {}
         self._requests = asyncio.Semaphore(REQUESTS_MAX)
 
     def adopt(self, settings: Mapping[str, ApiSettings]) -> None:
@@ -89,7 +89,7 @@ class WatchHistories:
         address = event.address()
         if event.source not in self._settings or address is None or not _is_address(address):
             return None
-        key = Key.of(event.source, address)
+        key = PersonKey.of(event.source, address)
         if (history := self._kept.find(key)) is not None:
             return await self._recall(history, address)
         if self._pauses.has(event.source):
@@ -130,7 +130,7 @@ class WatchHistories:
         self._metrics.enriched("cached")
         return history
 
-    async def _answer(self, key: Key, address: str) -> WatchHistory | None:
+    async def _answer(self, key: PersonKey, address: str) -> WatchHistory | None:
         task = self._running.get(key)
         if task is None:
             task = self._running[key] = asyncio.create_task(self._look_up(key, address))
@@ -152,7 +152,7 @@ class WatchHistories:
         self._pauses.end(key.source)
         return history
 
-    async def _look_up(self, key: Key, address: str) -> WatchHistory | None:
+    async def _look_up(self, key: PersonKey, address: str) -> WatchHistory | None:
         """Return None for a person who was erased."""
         async with asyncio.timeout(LOOKUP_MAX_S), self._requests:
             if await self._is_erased(address):
@@ -170,7 +170,7 @@ class WatchHistories:
             self._clients[source] = asyncio.create_task(connecting)
         return self._clients[source]
 
-    def _on_end(self, key: Key, task: asyncio.Task[WatchHistory | None]) -> None:
+    def _on_end(self, key: PersonKey, task: asyncio.Task[WatchHistory | None]) -> None:
         if self._running.get(key) is task:
             del self._running[key]
         if not task.cancelled() and (error := task.exception()) is not None:
@@ -184,7 +184,7 @@ class WatchHistories:
         if not self._pauses.has(source):
             self._pauses.begin(source)
 
-    def _drop(self, concerns: Callable[[Key], bool]) -> None:
+    def _drop(self, concerns: Callable[[PersonKey], bool]) -> None:
         self._kept.drop(concerns)
         for key in [key for key in self._running if concerns(key)]:
             self._running.pop(key).cancel()

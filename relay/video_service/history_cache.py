@@ -9,12 +9,12 @@ from relay.core.event import folded
 from relay.core.watch_history import KeptHistory, WatchHistory
 
 PERSONS_MAX = 1000
-"""The one that was kept first goes first."""
+"""The oldest entry is evicted first."""
 
 KEPT_S = 600.0
 
 
-class Key(NamedTuple):
+class PersonKey(NamedTuple):
     """A person, as far as one source's API knows them."""
 
     source: str
@@ -22,7 +22,7 @@ class Key(NamedTuple):
     """The folded address."""
 
     @classmethod
-    def of(cls, source: str, address: str) -> "Key":
+    def of(cls, source: str, address: str) -> "PersonKey":
         return cls(source, person_of(address))
 
 
@@ -31,17 +31,17 @@ class HistoryCache:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._kept: OrderedDict[Key, tuple[KeptHistory, float]] = OrderedDict()
+        self._kept: OrderedDict[PersonKey, tuple[KeptHistory, float]] = OrderedDict()
         """With the end of their time, by the monotonic clock; the oldest come first."""
 
-    def keep(self, key: Key, history: WatchHistory) -> None:
+    def keep(self, key: PersonKey, history: WatchHistory) -> None:
         self._kept.pop(key, None)
         kept = KeptHistory(source=key.source, at_ms=self._clock.now_ms(), history=history)
         self._kept[key] = (kept, self._clock.monotonic() + KEPT_S)
         if len(self._kept) > PERSONS_MAX:
             self._kept.popitem(last=False)
 
-    def find(self, key: Key) -> WatchHistory | None:
+    def find(self, key: PersonKey) -> WatchHistory | None:
         self._expire()
         kept = self._kept.get(key)
         return None if kept is None else kept[0].history
@@ -51,7 +51,7 @@ class HistoryCache:
         self._expire()
         return [kept for key, (kept, _) in self._kept.items() if key.person == person]
 
-    def drop(self, concerns: Callable[[Key], bool]) -> None:
+    def drop(self, concerns: Callable[[PersonKey], bool]) -> None:
         """Drop those of some keys."""
         for key in [key for key in self._kept if concerns(key)]:
             del self._kept[key]

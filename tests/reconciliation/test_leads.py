@@ -2,7 +2,7 @@
 
 from relay.core.event import LEAD
 from relay.reconciliation import envelope
-from relay.reconciliation.leads import missing
+from relay.reconciliation.leads import forms_without_lead
 from relay.reconciliation.views import Form
 from relay.store.reconstructions import Step
 from relay.video_service.api.records import Submission
@@ -21,24 +21,24 @@ def received(*minutes: int) -> dict[tuple[str, str], list[Step]]:
     return {(ADA, "vid_1"): [Step(LEAD, NOW_MS + each * MINUTE_MS) for each in minutes]}
 
 
-def test_a_form_without_a_lead_is_missing() -> None:
-    assert missing([form()], {}) == [form()]
+def test_a_form_without_a_lead_is_forms_without_lead() -> None:
+    assert forms_without_lead([form()], {}) == [form()]
 
 
 def test_a_lead_that_came_while_the_sender_tried_belongs_to_its_form() -> None:
-    assert missing([form(email=" ADA@example.com ")], received(0)) == []
-    assert missing([form()], received(11)) == []
-    assert missing([form()], received(30)) == [form()]
-    assert missing([form()], received(-30)) == [form()]
+    assert forms_without_lead([form(email=" ADA@example.com ")], received(0)) == []
+    assert forms_without_lead([form()], received(11)) == []
+    assert forms_without_lead([form()], received(30)) == [form()]
+    assert forms_without_lead([form()], received(-30)) == [form()]
 
 
 def test_a_lead_belongs_to_one_form_only() -> None:
-    assert missing([form(0), form(1)], received(0)) == [form(1)]
-    assert missing([form(0), form(1)], received(1, 1)) == []
+    assert forms_without_lead([form(0), form(1)], received(0)) == [form(1)]
+    assert forms_without_lead([form(0), form(1)], received(1, 1)) == []
 
 
 def test_a_form_without_an_address_is_not_a_lead() -> None:
-    assert missing([form(email=None), form(email=" ")], {}) == []
+    assert forms_without_lead([form(email=None), form(email=" ")], {}) == []
 
 
 def test_a_reconstructed_lead_has_what_the_form_says() -> None:

@@ -24,7 +24,7 @@ from relay.video_service.api.budget import Budget
 from relay.video_service.api.client import Api
 from relay.video_service.api.exchange import Exchange
 from relay.video_service.enrichment import ADDRESS_MAX, LOOKUPS_MAX, REQUESTS_MAX, WatchHistories
-from relay.video_service.history_cache import KEPT_S, PERSONS_MAX, HistoryCache, Key
+from relay.video_service.history_cache import KEPT_S, PERSONS_MAX, HistoryCache, PersonKey
 from relay.video_service.pauses import FIRST_S, MAX_S, Pauses
 from tests.conftest import ManualClock
 from tests.stub_server import Reply, StubServer, until
@@ -417,9 +417,9 @@ async def test_an_abandoned_lookup_is_not_requested(bench: Bench, ada: Event) ->
 def test_the_number_of_cached_persons_is_bounded(clock: ManualClock) -> None:
     kept = HistoryCache(clock)
     for number in range(PERSONS_MAX + 3):
-        kept.keep(Key.of("main", f"{number}@example.com"), WatchHistory.of(()))
-    assert kept.find(Key.of("main", "2@example.com")) is None
-    assert kept.find(Key.of("main", "3@example.com")) is not None
+        kept.keep(PersonKey.of("main", f"{number}@example.com"), WatchHistory.of(()))
+    assert kept.find(PersonKey.of("main", "2@example.com")) is None
+    assert kept.find(PersonKey.of("main", "3@example.com")) is not None
 
 
 def test_pauses_double_up_to_a_limit_and_start_over_after_a_success(clock: ManualClock) -> None:

@@ -33,7 +33,8 @@ from relay.admin.services import AdminServices
 from relay.core.errors import ConfigError, Stopping, StoreError
 
 FRAGMENT = "relay-fragment"
-"""Header of the script's requests: `1` for its own, which keep no session alive, else `person`."""
+"""Header of the script's requests: `1` for its polls, which do not extend the session; `person` for
+a user's action."""
 
 LIVE = "/live"
 
@@ -144,8 +145,10 @@ class Page:
         async def answer(visit: Visit, request: Request) -> Response:
             rows = table.read(visit, forms.parameters(request, table.parameters))
             if request.method == "HEAD":
-                rows = _beginning(rows)
-            return await as_csv(self._while_welcome(request, rows), table.file, visit.admin.clock)
+                rows = _first_rows(rows)
+            return await as_csv(
+                self._while_authorized(request, rows), table.file, visit.admin.clock
+            )
 
         return answer
 
@@ -163,7 +166,7 @@ class Page:
             fields = await self._fields(visit, request)
             parameters = convert(fields, export.parameters, strict=False)
             parts = export.read(visit, parameters)
-            return await as_json(self._while_welcome(request, parts), export.file)
+            return await as_json(self._while_authorized(request, parts), export.file)
 
         return answer
 
@@ -184,25 +187,27 @@ class Page:
         return answer
 
     async def _live(self, visit: Visit, request: Request) -> Response:
-        is_welcome = partial(self._is_welcome, request)
-        return self._streams.open(visit.admin, visit.visitor.identifier, is_welcome)
+        is_authorized = partial(self._is_still_authorized, request)
+        return self._streams.open(visit.admin, visit.visitor.identifier, is_authorized)
 
-    async def _is_welcome(self, request: Request) -> bool:
+    async def _is_still_authorized(self, request: Request) -> bool:
         """Whether the visitor of a long response may still see the page."""
         with suppress(Refusal, StoreError):
             return await self._access.visitor(request, active=False) is not None
         return False
 
-    async def _while_welcome(self, request: Request, parts: AsyncIterator[T]) -> AsyncIterator[T]:
+    async def _while_authorized(
+        self, request: Request, parts: AsyncIterator[T]
+    ) -> AsyncIterator[T]:
         is_first = True
         async for part in parts:
-            if not is_first and not await self._is_welcome(request):
+            if not is_first and not await self._is_still_authorized(request):
                 raise HTTPException(401, "The login has ended.")
             is_first = False
             yield part
 
 
-async def _beginning(rows: AsyncIterator[Rows]) -> AsyncIterator[Rows]:
+async def _first_rows(rows: AsyncIterator[Rows]) -> AsyncIterator[Rows]:
     """Yield the first rows of a table, which show whether it can be read."""
     yield await anext(rows)
 
@@ -212,7 +217,7 @@ async def _not_found(_: Visit, __: Request) -> Response:
 
 
 def page_app(admin: AdminServices, access: AccessControl) -> ASGIApp:
-    """Build the app of the page; unknown paths are not found, known or unknown to the visitor."""
+    """Build the app of the page; without a login, unknown paths look like the others."""
     app = Starlette(routes=Page(admin, access).routes())
     app.router.redirect_slashes = False
     return secured(app, access)

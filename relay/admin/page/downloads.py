@@ -15,7 +15,7 @@ from relay.core.errors import Stopping, StoreError
 Rows = Sequence[Sequence[object]]
 
 _FORMULAS = tuple("=+-@\uff1d\uff0b\uff0d\uff20")
-"""Beginnings of formulas, also in wide characters, which spreadsheets of some languages take."""
+"""Beginnings of formulas, also in wide characters, which localized spreadsheets also accept."""
 
 _SPACES = ("\t", "\r", "\n")
 
@@ -45,7 +45,7 @@ async def _csv_parts(parts: AsyncIterator[Rows], clock: Clock) -> AsyncGenerator
         text = await asyncio.to_thread(_csv, rows)
         spent_s = clock.monotonic() - begun_s
         yield text
-        # A file of millions of rows takes minutes, and acknowledgements need half of them.
+        # A file of millions of rows takes minutes, so half the time is left to acknowledgements.
         await asyncio.sleep(spent_s)
         begun_s = clock.monotonic()
 

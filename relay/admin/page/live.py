@@ -71,16 +71,19 @@ class Streams:
         self._open: list[Stream] = []
 
     def open(
-        self, admin: AdminServices, owner: bytes | None, is_welcome: Callable[[], Awaitable[bool]]
+        self,
+        admin: AdminServices,
+        owner: bytes | None,
+        is_authorized: Callable[[], Awaitable[bool]],
     ) -> Response:
-        """Return a stream that ends with the relay, or when its owner is not welcome any more.
+        """Return a stream that ends with the relay, or when its owner loses access.
 
         One too many ends the oldest of the session with the most; its page connects again.
         """
         self._make_room(owner)
         stream = Stream(owner)
         self._open.append(stream)
-        lines = self._lines(admin, stream, is_welcome)
+        lines = self._lines(admin, stream, is_authorized)
         return StreamingResponse(lines, 200, _HEADERS, "text/event-stream")
 
     def _make_room(self, owner: bytes | None) -> None:
@@ -96,7 +99,7 @@ class Streams:
         self._open.remove(oldest)
 
     async def _lines(
-        self, admin: AdminServices, stream: Stream, is_welcome: Callable[[], Awaitable[bool]]
+        self, admin: AdminServices, stream: Stream, is_authorized: Callable[[], Awaitable[bool]]
     ) -> AsyncGenerator[bytes, None]:
         checked_s = admin.clock.monotonic()
         try:
@@ -105,7 +108,7 @@ class Streams:
                     yield line
                     if admin.clock.monotonic() - checked_s >= HEARTBEAT_S:
                         checked_s = admin.clock.monotonic()
-                        stream.is_ended = stream.is_ended or not await is_welcome()
+                        stream.is_ended = stream.is_ended or not await is_authorized()
         finally:
             with suppress(ValueError):
                 self._open.remove(stream)

@@ -20,7 +20,7 @@ from relay.cli.parameters import (
     parsed,
     per_second,
 )
-from relay.cli.send.load import Letter, Load, Tally, sample
+from relay.cli.send.load import Load, OutgoingEvent, Tally, sample
 from relay.cli.send.report import Report
 from relay.core.clock import SystemClock
 from relay.core.config_values import Secret
@@ -111,7 +111,7 @@ def send(
         raise click.UsageError("expected an EVENT, or --data FILE")
     target = destination(url=url, secret=secret, path=path, source=source)
     total = count or (len(KINDS) if event == ALL and data is None else 1)
-    letters = _copies(data.read(), total) if data else _samples(event or ALL, total)
+    events = _copies(data.read(), total) if data else _samples(event or ALL, total)
     if data and total > 1:
         click.echo(f"{total} copies of one body: all but the first are duplicates", err=True)
     clock = SystemClock()
@@ -126,11 +126,11 @@ def send(
         clock=clock,
         schedule=WAITS_S if retry else (),
         time_scale=time_scale,
-        sleep=load.rest,
+        sleep=load.wait_for_retry,
         connections=concurrency,
     )
     try:
-        uvloop.run(_send(create_sender, load, letters, report))
+        uvloop.run(_send(create_sender, load, events, report))
     finally:
         # Also after Ctrl-C: the figures so far are useful.
         report.end()
@@ -138,18 +138,18 @@ def send(
 
 
 async def _send(
-    create_sender: Callable[[], Sender], load: Load, letters: Iterator[Letter], report: Report
+    create_sender: Callable[[], Sender], load: Load, events: Iterator[OutgoingEvent], report: Report
 ) -> None:
     async with create_sender() as sender, asyncio.TaskGroup() as group:
         showing = group.create_task(report.show_progress())
-        await load.run(sender, letters, report.watch)
+        await load.run(sender, events, report.watch)
         showing.cancel()
 
 
-def _samples(event: str, count: int) -> Iterator[Letter]:
+def _samples(event: str, count: int) -> Iterator[OutgoingEvent]:
     kinds = itertools.cycle(KINDS if event == ALL else [event])
     return map(sample, itertools.islice(kinds, count))
 
 
-def _copies(body: bytes, count: int) -> Iterator[Letter]:
-    return itertools.repeat(Letter("", "", body), count)
+def _copies(body: bytes, count: int) -> Iterator[OutgoingEvent]:
+    return itertools.repeat(OutgoingEvent("", "", body), count)

@@ -66,7 +66,7 @@ class Tally(msgspec.Struct):
         }
 
 
-class Letter(msgspec.Struct, frozen=True):
+class OutgoingEvent(msgspec.Struct, frozen=True):
     """A body to send, with its kind and id for the report."""
 
     kind: str
@@ -74,16 +74,16 @@ class Letter(msgspec.Struct, frozen=True):
     body: bytes
 
 
-def sample(kind: str) -> Letter:
+def sample(kind: str) -> OutgoingEvent:
     """Create a sample event with a new id."""
     event_id = f"evt_{secrets.token_hex(8)}"
     created_at = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     body = sample_events.body(kind, event_id=event_id, created_at=created_at, random=SystemRandom())
-    return Letter(kind, event_id, body)
+    return OutgoingEvent(kind, event_id, body)
 
 
 class Load:
-    """Sends letters through one sender; `rate` is per second, None for no limit."""
+    """Sends events through one sender; `rate` is per second, None for no limit."""
 
     def __init__(
         self, tally: Tally, *, clock: Clock, rate: float | None = None, concurrency: int = 1
@@ -94,20 +94,23 @@ class Load:
         self._free = asyncio.Semaphore(concurrency)
 
     async def run(
-        self, sender: Sender, letters: Iterable[Letter], watch: Callable[[Letter], Watch]
+        self,
+        sender: Sender,
+        events: Iterable[OutgoingEvent],
+        watch: Callable[[OutgoingEvent], Watch],
     ) -> None:
-        """Send all letters; `watch` creates the observer of each."""
+        """Send all events; `watch` creates the observer of each."""
         started_s = self._clock.monotonic()
         try:
             async with asyncio.TaskGroup() as group:
-                for index, letter in enumerate(letters):
+                for index, event in enumerate(events):
                     await self._pace(started_s, index)
                     await self._free.acquire()
-                    group.create_task(self._send_one(sender, letter, watch(letter)))
+                    group.create_task(self._send_one(sender, event, watch(event)))
         finally:
             self.tally.seconds = self._clock.monotonic() - started_s
 
-    async def rest(self, seconds: float) -> None:
+    async def wait_for_retry(self, seconds: float) -> None:
         """Wait between two attempts, and let another event use the slot meanwhile."""
         self._free.release()
         self.tally.waiting += 1
@@ -115,12 +118,12 @@ class Load:
         self.tally.waiting -= 1
         await self._free.acquire()
 
-    async def _send_one(self, sender: Sender, letter: Letter, watch: Watch) -> None:
+    async def _send_one(self, sender: Sender, event: OutgoingEvent, watch: Watch) -> None:
         def watched(attempted: Attempted, next_s: float | None) -> None:
             self.tally.attempted(attempted)
             watch(attempted, next_s)
 
-        self.tally.add(await sender.send(letter.body, watch=watched))
+        self.tally.add(await sender.send(event.body, watch=watched))
         self._free.release()
 
     async def _pace(self, started_s: float, index: int) -> None:

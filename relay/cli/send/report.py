@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from relay.cli.send.load import Letter, Tally
+from relay.cli.send.load import OutgoingEvent, Tally
 from relay.core.delivery_rules import WAITS_S
 from relay.video_service.sender import Attempted, Watch
 
@@ -52,7 +52,7 @@ class Report:
         self._as_json = as_json
         self._events: list[dict[str, Any]] = []
 
-    def watch(self, letter: Letter) -> Watch:
+    def watch(self, event: OutgoingEvent) -> Watch:
         """Create the observer of one event's attempts."""
         attempts = 0
 
@@ -63,9 +63,9 @@ class Report:
                 return
             if self._as_json:
                 if next_s is None:
-                    self._events.append(_as_data(letter, attempted, attempts))
+                    self._events.append(_as_data(event, attempted, attempts))
                 return
-            click.echo(_line(letter, attempted), err=not attempted.acknowledged)
+            click.echo(_line(event, attempted), err=not attempted.acknowledged)
             if next_s is not None:
                 again = f"again in {next_s:g} s: attempt {attempts + 1} of {len(WAITS_S) + 1}"
                 click.echo(f"{'':{KIND_WIDTH + ID_WIDTH + 4}}{again}", err=True)
@@ -92,10 +92,10 @@ class Report:
             click.echo(_summary(self._tally))
 
 
-def _as_data(letter: Letter, attempted: Attempted, attempts: int) -> dict[str, Any]:
+def _as_data(event: OutgoingEvent, attempted: Attempted, attempts: int) -> dict[str, Any]:
     return {
-        "event": letter.kind,
-        "id": letter.id,
+        "event": event.kind,
+        "id": event.id,
         "acknowledged": attempted.acknowledged,
         "status": attempted.status,
         "outcome": attempted.outcome,
@@ -104,13 +104,13 @@ def _as_data(letter: Letter, attempted: Attempted, attempts: int) -> dict[str, A
     }
 
 
-def _line(letter: Letter, attempted: Attempted) -> str:
+def _line(event: OutgoingEvent, attempted: Attempted) -> str:
     if attempted.acknowledged:
         answer = f"{attempted.status} {attempted.outcome}".ljust(16)
         text = f"{answer} {attempted.seconds * 1000:8.1f} ms"
     else:
         text = describe_failure(attempted.status, attempted.reason)
-    return f"{letter.kind or 'a body':{KIND_WIDTH}}  {letter.id:{ID_WIDTH}}  {text}"
+    return f"{event.kind or 'a body':{KIND_WIDTH}}  {event.id:{ID_WIDTH}}  {text}"
 
 
 def _progress(tally: Tally) -> str:

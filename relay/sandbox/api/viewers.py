@@ -38,20 +38,20 @@ class Form(Body, kw_only=True):
     fields: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
-class Began(Answer):
+class ViewStarted(Answer):
     """The view that has begun."""
 
     session: str
 
 
-class Submitted(Answer):
+class FormSubmitted(Answer):
     """The lead that was captured, and the view that it came from."""
 
     lead: str
     session: str
 
 
-def watch(services: Services, _: Parameters, body: Watch) -> Began:
+def watch(services: Services, _: Parameters, body: Watch) -> ViewStarted:
     """Let a viewer watch a part of a video, in a view that ends with the part."""
     viewing = services.viewing
     duration_s = services.library.get(body.video).duration_s
@@ -60,17 +60,17 @@ def watch(services: Services, _: Parameters, body: Watch) -> Began:
         raise Refusal(422, f"to: expected a position after `from`, up to {duration_s:g} s.")
     session = viewing.begin(body.video, Visit(email=body.email, name=body.name))
     viewing.watch(session.id, body.from_s, end_s, then=partial(viewing.end, session.id))
-    return Began(session=session.id)
+    return ViewStarted(session=session.id)
 
 
-def submit(services: Services, _: Parameters, body: Form) -> Submitted:
+def submit(services: Services, _: Parameters, body: Form) -> FormSubmitted:
     """Let a viewer submit an email form."""
     viewing = services.viewing
     session_id = body.session or viewing.begin(body.video or "", Visit()).id
     lead = viewing.submit(session_id, email=body.email, name=body.name, fields=body.fields)
     if body.session is None:
         viewing.end(session_id)
-    return Submitted(lead=lead.id, session=session_id)
+    return FormSubmitted(lead=lead.id, session=session_id)
 
 
 def read_truth(services: Services, _: Parameters) -> Truth:

@@ -138,14 +138,14 @@ class Opener:
     def __init__(self, services: Services) -> None:
         self._services = services
         self._streams = Streams()
-        self.welcome = True
+        self.authorized = True
         self.opened: list[tuple[str, AsyncGenerator[bytes, None]]] = []
 
     async def open(self, owner: str) -> None:
-        async def is_welcome() -> bool:
-            return self.welcome
+        async def is_authorized() -> bool:
+            return self.authorized
 
-        answer = self._streams.open(self._services, owner.encode(), is_welcome)  # type: ignore[arg-type]
+        answer = self._streams.open(self._services, owner.encode(), is_authorized)  # type: ignore[arg-type]
         lines: Any = answer.body_iterator  # type: ignore[attr-defined]
         await anext(lines)
         self.opened.append((owner, lines))
@@ -181,7 +181,7 @@ async def test_a_stream_ends_with_its_session_although_nothing_happens(services:
     await opener.open("a")
     ((_, lines),) = opener.opened
     assert await anext(lines) == b": idle\n\n"
-    opener.welcome = False
+    opener.authorized = False
     assert await anext(lines, None) is None
 
 

@@ -108,7 +108,7 @@ class AccessControl:
         if session is None:
             return None
         if active:
-            # The page of a relay with a full disk has to stay readable.
+            # Ignored: the page must stay readable when the disk is full.
             with suppress(StoreError):
                 await self._sessions.seen(identifier, now_ms=now_ms)
         return _visitor(session.role, identifier, place)
