@@ -69,7 +69,7 @@ async def test_sends_start_soon_after_backpressure_has_ended(tmp_path: Path) -> 
         assert len(bench.sink.sent) == 30
 
 
-async def test_no_send_starts_between_requests_answered_together_and_those_that_follow(
+async def test_no_send_starts_in_a_short_gap_between_bursts_of_requests(
     tmp_path: Path,
 ) -> None:
     async with working(tmp_path, concurrency=30, timeout=HOUR) as bench:
@@ -84,7 +84,7 @@ async def test_no_send_starts_between_requests_answered_together_and_those_that_
         assert not bench.sink.sent
 
 
-async def test_a_send_that_ends_between_them_starts_no_other_without_credit(
+async def test_a_send_that_ends_in_such_a_gap_starts_no_other_without_credit(
     tmp_path: Path,
 ) -> None:
     async with working(tmp_path, concurrency=SHARED_AT, timeout=HOUR) as bench:

@@ -276,7 +276,7 @@ async def test_everything_arrives_once_while_hand_overs_fetches_and_pauses_cross
 ) -> None:
     random = Random(seed)
 
-    async def moody() -> SinkResponse:
+    async def randomly_failing() -> SinkResponse:
         await asyncio.sleep(random.choice([0, 0.001, 0.3]))
         if random.random() < 0.1:
             raise DOWN
@@ -284,7 +284,7 @@ async def test_everything_arrives_once_while_hand_overs_fetches_and_pauses_cross
 
     retry = policy(first="1s", max="5s")
     async with working(tmp_path, concurrency=random.choice([1, 3, 16]), retry=retry) as bench:
-        bench.sink.always = moody
+        bench.sink.always = randomly_failing
         names = [f"e{number:03}" for number in range(300)]
         waiting = list(names)
         while waiting:

@@ -174,7 +174,7 @@ async def test_each_key_arrives_in_order_however_the_destination_fails(
 ) -> None:
     random = Random(seed)
 
-    async def moody() -> SinkResponse:
+    async def randomly_failing() -> SinkResponse:
         await asyncio.sleep(random.uniform(0, 3))
         if random.random() < 0.3:
             raise DOWN if random.random() < 0.9 else Refused("400")
@@ -182,7 +182,7 @@ async def test_each_key_arrives_in_order_however_the_destination_fails(
 
     retry = policy(first="1s", max="1m", give_up_after="5m")
     async with working(tmp_path, concurrency=8, retry=retry) as bench:
-        bench.sink.always = moody
+        bench.sink.always = randomly_failing
         names = [f"{random.choice('abcde-')}{number:03}" for number in range(200)]
         for start in range(0, 200, 10):
             await arrive(bench, *names[start : start + 10])

@@ -1,7 +1,7 @@
 """A relay that is killed and away for seconds gets back what that cost, by the real commands.
 
-All windows are divided by one factor: the sandbox's by its speed, the relay's by its config, and
-the length of an absence that loses events as it starts.
+All time limits are scaled down by FACTOR: the sandbox's by its speed, the relay's by its config,
+and the length of an absence that loses events at its start.
 """
 
 import asyncio
@@ -39,8 +39,8 @@ SINK = '[[sink]]\nname = "crm"\ntype = "http"\nurl = "{url}"\nreconstructed = tr
 Fact = tuple[str, ...]
 
 
-def told(crm: StubServer) -> Counter[Fact]:
-    """What the sink was told of viewers, by how many events."""
+def received_facts(crm: StubServer) -> Counter[Fact]:
+    """Facts that the sink received about viewers, with their number of events."""
     bodies = {(body := orjson.loads(each.body))["id"]: body for each in crm.requests if each.body}
     facts: Counter[Fact] = Counter()
     for body in bodies.values():
@@ -52,13 +52,13 @@ def told(crm: StubServer) -> Counter[Fact]:
     return facts
 
 
-def happened(served: Served) -> set[Fact]:
+def actual_facts(served: Served) -> set[Fact]:
     found = truth(served.sandbox.workspace)
     milestones: set[Fact] = {(row.email, row.video.id, row.milestone) for row in found.milestones}
     return milestones | {("lead", row.lead.id) for row in found.leads}
 
 
-def named(served: Served) -> set[tuple[str, str]]:
+def open_views(served: Served) -> set[tuple[str, str]]:
     """Viewers and videos of the views that are not over, which a report leaves for the next run."""
     sessions = served.sandbox.workspace.sessions.values()
     return {(each.email, each.video) for each in sessions if each.ended_ms is None and each.email}
@@ -78,8 +78,8 @@ async def command(relay: Relay, *arguments: str, code: int = 0) -> str:
     return done.stdout
 
 
-async def passed(seconds: float) -> None:
-    """Wait until real time has passed, in which the sandbox goes on."""
+async def wait_real_time(seconds: float) -> None:
+    """Wait for real time, in which the sandbox goes on."""
     end_s = time.monotonic() + seconds
     await until(lambda: time.monotonic() >= end_s, what="the time")
 
@@ -110,28 +110,28 @@ async def test_events_that_a_killed_relay_missed_are_reconstructed(tmp_path: Pat
         async with relay:
             await relay.start()
             served.sandbox.populate(viewers=400, videos=6)
-            await until(lambda: len(told(crm)) > 50, what="events at the sink")
+            await until(lambda: len(received_facts(crm)) > 50, what="events at the sink")
             await relay.kill()
-            before = len(happened(served))
-            await passed(AWAY_S)
-            await until(lambda: len(happened(served)) > before + 20, what="views meanwhile")
+            before = len(actual_facts(served))
+            await wait_real_time(AWAY_S)
+            await until(lambda: len(actual_facts(served)) > before + 20, what="views meanwhile")
             await relay.start()
             asked = "relay reconcile --source main"
             assert asked in await command(relay, "status", code=1)
-            await passed(2 * GIVE_UP_S / FACTOR)
+            await wait_real_time(2 * GIVE_UP_S / FACTOR)
             served.sandbox.schedule.stop()
             await served.sandbox.schedule.settle()
-            lost = happened(served) - told(crm).keys()
+            lost = actual_facts(served) - received_facts(crm).keys()
             assert lost
 
             printed = await command(relay, "reconcile")
             assert "reconstructed" in printed
             await until(lambda: is_settled(relay), what="deliveries")
-            facts = told(crm)
-            assert facts.keys() <= happened(served)
+            facts = received_facts(crm)
+            assert facts.keys() <= actual_facts(served)
             assert max(facts.values()) == 1
-            left = happened(served) - facts.keys()
-            assert {fact[:2] for fact in left} <= named(served)
+            left = actual_facts(served) - facts.keys()
+            assert {fact[:2] for fact in left} <= open_views(served)
             assert not left or "left for the next run" in printed
             assert await relay.metric("relay_reconstructed_events_total") > 0
             assert "0 events reconstructed" in await command(relay, "reconcile", "--since", "1h")

@@ -136,7 +136,7 @@ async def test_answers_can_be_false() -> None:
         assert (await served.ask("GET", "/v1/videos")).json()["videos"] == [video]
 
 
-async def test_the_clock_can_be_stopped_and_quickened() -> None:
+async def test_the_clock_can_be_paused_and_sped_up() -> None:
     async with StubServer() as destination, serving(clock=SystemClock()) as served:
         await served.control("clock", {"stopped": True})
         await served.register(destination.url(), "video.ready")

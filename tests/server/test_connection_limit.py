@@ -46,21 +46,21 @@ class Reached(Counter[str]):
 
 
 class Callers:
-    """Connections to a listener from addresses of loopback, closed in the end."""
+    """Loopback connections to a listener; all are closed on exit."""
 
     def __init__(self, listener: Listener, stack: contextlib.AsyncExitStack) -> None:
         self._listener = listener
         self._stack = stack
 
     async def idle(self, host: str = FIRST) -> Caller:
-        """One on which nothing has been asked yet."""
+        """A connection with no request yet."""
         streams = await asyncio.open_connection(
             "127.0.0.1", self._listener.port, local_addr=(host, 0)
         )
         return await self._stack.enter_async_context(Caller(*streams))
 
     async def asked(self, host: str = FIRST) -> Caller:
-        """One on which a request was answered."""
+        """A connection on which a request was answered."""
         caller = await self.idle(host)
         assert (await caller.ask(request())).status == 200
         return caller

@@ -38,7 +38,7 @@ async def store(place: Place, clock: ManualClock) -> AsyncIterator[Store]:
 
 
 def questions(random: Random) -> list[AudienceQuery]:
-    """All groupings of random times, also on the bounds of days and half hours."""
+    """All groupings of random times, including times exactly on day and half-hour boundaries."""
     asked = []
     for by in GROUPINGS:
         zone = ZoneInfo(random.choice(("UTC", "Europe/Berlin", "Asia/Kolkata", "America/St_Johns")))
