@@ -1,6 +1,6 @@
 # The relay's image; docs/deployment.md says how to run it.
 #
-#   docker build -t relay .                            for sinks of type http, slack and stdout
+#   docker build -t relay .                            for sinks without an extra, such as http
 #   docker build --build-arg EXTRAS=all -t relay .     for every type of sink
 #
 # REVISION, CREATED and SOURCE name its origin, in its labels and in relay_build_info.

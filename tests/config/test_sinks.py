@@ -142,6 +142,10 @@ def faults(folder: Path, kind: str, keys: dict[str, str]) -> list[str]:
 EVERY_KEY = [(kind, key) for kind in VALID for key in (*own_keys(kind), *COMMON)]
 
 
+def test_every_type_has_valid_and_invalid_settings_here() -> None:
+    assert set(VALID) == set(INVALID) == set(sinks.names())
+
+
 @pytest.mark.parametrize("kind", VALID)
 def test_valid_settings_have_no_fault(tmp_path: Path, files: dict[str, str], kind: str) -> None:
     assert faults(tmp_path, kind, valid_keys(kind, files)) == []

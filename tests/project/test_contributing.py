@@ -34,7 +34,10 @@ def test_nothing_outside_its_folder_names_a_sinks_type(name: str) -> None:
 
 @pytest.mark.parametrize("name", SINKS)
 def test_a_sink_is_in_every_file_that_the_page_lists(name: str) -> None:
-    for file in ("config.example.toml", "docs/configuration.md", "docs/sinks.md"):
+    for file in (
+        *("config.example.toml", "docs/configuration.md", "docs/sinks.md", "CHANGELOG.md"),
+        "tests/config/test_sinks.py",
+    ):
         assert f"`{file}`" in section("Add a sink")
         assert re.search(rf"\b{name}\b", (ROOT / file).read_text(encoding="utf-8"))
     assert (ROOT / "tests" / "sinks" / name).is_dir()
