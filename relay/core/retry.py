@@ -36,7 +36,10 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     factor: float = 2.0
     max: Duration = Duration.parse("1h")
     give_up_after: Duration = Duration.parse("3d")
-    """Counted from the first attempt, because an event may wait long in the backlog before it."""
+    """Counted from the first attempt that is not blamed on the sink.
+
+    An event may wait long in the backlog before it, and that alone must not give it up.
+    """
 
     @property
     def longest_ms(self) -> int:
