@@ -45,7 +45,8 @@ def compare(
     """Compare the whole list of videos with the store.
 
     A video that the store knows and the list does not show was deleted for good, at an unknown
-    time. Deletions before `forgotten_ms` may have been seen and forgotten.
+    time, unless it came after the list was read. Deletions before `forgotten_ms` may have been seen
+    and forgotten.
     """
     comparison, seen = LibraryChanges(), {video.id: video for video in known}
     for video in listed:
@@ -59,7 +60,7 @@ def compare(
             continue
         if known_video.seen_ms < forgotten_ms:
             comparison.unsure.append("deletion_forgotten")
-        elif not period.is_quiet:
+        elif not period.is_quiet or known_video.seen_ms >= period.horizon_ms:
             comparison.left.append("video_recent")
         else:
             video = Video(id=known_video.id, title=known_video.title, trashed=False)
@@ -86,7 +87,7 @@ def _existing(
     # A change of place alone leaves a version that was processed before the period.
     is_processed = is_new or not video.trashed
     if kind is not None and is_processed and processed(kind, video.version) not in changes:
-        if is_new or changes:
+        if is_new or any(map(_is_of_a_version, changes)):
             comparison.changes.append(Change(kind, video, updated_ms))
             _note_versions_gone(video, changes, is_new=is_new, comparison=comparison)
         else:
@@ -100,6 +101,11 @@ def _expected(video: Video) -> set[str]:
     kind = PROCESSED.get(video.status or "")
     expected = set() if kind is None else {processed(kind, video.version)}
     return expected | ({TRASHED} if video.trashed else set())
+
+
+def _is_of_a_version(change: str) -> bool:
+    """Whether the store would have seen that an older version was processed."""
+    return change not in (TRASHED, DELETED)
 
 
 def _note_versions_gone(

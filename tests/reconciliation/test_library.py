@@ -70,6 +70,16 @@ def test_a_new_video_that_is_not_ready_yet_was_created() -> None:
     assert set(kinds(found(video("processing", created_h=1)))) == {"video.created"}
 
 
+def test_a_video_that_came_after_the_list_was_read_is_left_to_the_next_run() -> None:
+    result = found(store=known("created", seen_h=10))
+    assert (kinds(result), result.left) == ({}, ["video_recent"])
+
+
+def test_a_restored_video_may_have_been_processed_before_the_store_knew_it() -> None:
+    result = found(video(), store=known("trashed"))
+    assert (kinds(result), result.unsure) == ({}, ["older_video"])
+
+
 def test_events_in_the_store_are_not_reconstructed() -> None:
     result = found(video(created_h=1), store=known("created", "ready 1", seen_h=1))
     assert kinds(result) == {}
