@@ -8,12 +8,13 @@ from relay.core.errors import NotReconciled
 from relay.reconciliation.reporter import ReconciliationReporter
 from relay.store import Store
 from relay.store.absences import Absence
-
-RETRY_MS = 300_000
-"""Wait before the next automatic run for a source after a failed one."""
+from relay.store.reconstructions import RunState
 
 FOLLOW_UP_MS = 24 * 3_600_000
 """Time after an absence in which a run that left something is followed by another one."""
+
+PAUSES_MS: Mapping[RunState, int] = {"failed": 300_000, "cancelled": FOLLOW_UP_MS}
+"""Wait before the next automatic run for a source, by how the last one ended."""
 
 _RUNS_READ = 20
 
@@ -44,6 +45,8 @@ class Outages:
             absences = unreconciled.get(name, ())
             known = {absence.id for absence in self.unreconciled.get(name, ())}
             new = [absence for absence in absences if absence.id not in known]
+            if new:
+                self._not_before_ms.pop(name, None)
             if new and source.reconcile == "ask":
                 self._reporter.lost(name, new)
             self._reporter.unreconciled(name, absences)
@@ -76,9 +79,10 @@ class Outages:
                 return run.since_ms if has_left and is_due and is_recent else None
         return None
 
-    def failed(self, source: str) -> None:
-        """Postpone the next automatic run for a source."""
-        self._not_before_ms[source] = self._clock.now_ms() + RETRY_MS
+    def ended(self, source: str, state: RunState) -> None:
+        """Postpone the next automatic run for a source, unless there is a new absence."""
+        if state in PAUSES_MS:
+            self._not_before_ms[source] = self._clock.now_ms() + PAUSES_MS[state]
 
     async def oldest_ms(self, source: str) -> int:
         """Return the start of the oldest absence that no run has covered.

@@ -242,8 +242,7 @@ class Reconciler:
             place=place if keeps_place else None,
             now_ms=self._clock.now_ms(),
         )
-        if state == "failed":
-            self._outages.failed(job.record.source)
+        self._outages.ended(job.record.source, state)
         self._reporter.ended(record, report)
 
     def _stored(

@@ -11,11 +11,12 @@ from relay.core.api_settings import ApiSettings
 from relay.core.authentication import SourceSettings
 from relay.core.config_values import Secret
 from relay.core.errors import NotReconciled
-from relay.reconciliation.outages import FOLLOW_UP_MS, RETRY_MS, Outages
+from relay.reconciliation.outages import FOLLOW_UP_MS, PAUSES_MS, Outages
 from relay.reconciliation.period import GIVE_UP_MS
 from relay.reconciliation.reconciler import Reconciler
 from relay.reconciliation.reporter import ReconciliationReporter
 from relay.store import Store
+from relay.store.reconstructions import RunState
 from relay.telemetry.activity_stream import ActivityStream
 from relay.telemetry.metrics import Metrics
 from tests.conftest import NOW_MS, ManualClock
@@ -84,13 +85,25 @@ async def test_a_run_is_due_once_the_sender_has_given_up(
     assert await due(outages) == AWAY_MS
 
 
-async def test_a_run_that_failed_is_due_again_after_a_while(
-    outages: Outages, clock: ManualClock
+@pytest.mark.parametrize("state", PAUSES_MS)
+async def test_a_run_that_failed_or_was_cancelled_is_due_again_after_a_while(
+    outages: Outages, clock: ManualClock, state: RunState
 ) -> None:
-    outages.failed("main")
-    clock.ms += RETRY_MS - 1
+    outages.ended("main", state)
+    clock.ms += PAUSES_MS[state] - 1
     assert await due(outages) is None
     clock.ms += 1
+    assert await due(outages) == AWAY_MS
+
+
+async def test_a_new_absence_is_reconciled_soon_after_a_cancelled_run(
+    store: Store, outages: Outages, clock: ManualClock, source: SourceSettings
+) -> None:
+    outages.ended("main", "cancelled")
+    back_ms = NOW_MS + HOUR_MS
+    await store.absences.beat(now_ms=back_ms, cause="crashed", over_ms=0)
+    await outages.refresh({"main": source})
+    clock.ms = back_ms + GIVE_UP_MS
     assert await due(outages) == AWAY_MS
 
 
