@@ -81,7 +81,8 @@ class FilterBuilder:
     async def _provide(self, block: int) -> None:
         """Use the stored filters of a block, and make those that it lacks."""
         key = self._ids.key
-        stored = await self._reader.read(lambda db: known_ids.stored(db, block))
+        loaded = await self._reader.read(lambda db: known_ids.stored(db, block))
+        stored = loaded
         if stored is None or not await asyncio.to_thread(stored.is_sound, key, block):
             stored = _NOTHING
         periods, column = stored.periods, bytearray(stored.column)
@@ -103,6 +104,10 @@ class FilterBuilder:
         filters = await asyncio.to_thread(add, [(block, periods, made)])
 
         def use(db: sqlite3.Connection) -> None:
+            if is_new and known_ids.stored(db, block) != loaded:
+                # An erasure has removed it meanwhile, and what was made of it tells the same.
+                self._requested = True
+                return
             if is_new:
                 known_ids.store(db, key, block, periods, made)
             self._ids.use(filters)

@@ -10,11 +10,13 @@ from msgspec.structs import replace
 from relay.core.config_values import Duration
 from relay.store.selection import Selection
 from relay.store.sqlite import id_filter, id_periods
+from relay.store.sqlite.filter_builder import FilterBuilder
 from relay.store.sqlite.integrity import inspect
 from relay.store.sqlite.store import SqliteStore
 from tests.conftest import ManualClock
 from tests.store.conformance import accept, event
 from tests.store.places import SqlitePlace
+from tests.store.test_reconstructions import ANN, give, reconstructed, watched
 from tests.stub_server import until
 
 DAY_MS = 86_400_000
@@ -317,3 +319,30 @@ async def test_an_erased_reconstruction_is_in_no_stored_filter(
     async with opened(sqlite_place, clock) as store:
         await filters_made(store)
     assert (await inspect(sqlite_place.path)).faults == ()
+
+
+async def test_an_erasure_while_a_filter_is_made_is_in_no_stored_filter(
+    sqlite_place: SqlitePlace, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = reconstructed(watched())
+    async with opened(sqlite_place, clock) as store:
+        await give(store, made)
+    go_to(sqlite_place, id_periods.first(1))
+    async with opened(sqlite_place, clock) as store:
+        await accept(store, event("b"), verdicts=[])
+        await filters_made(store)
+    go_to(sqlite_place, id_periods.first(2))
+    add_period = FilterBuilder._add_period
+    async with opened(sqlite_place, clock) as store:
+
+        async def add_and_erase(self: FilterBuilder, column: bytearray, period: int) -> None:
+            await add_period(self, column, period)
+            await store.personal_data.erase(ANN, now_ms=clock.ms)
+
+        monkeypatch.setattr(FilterBuilder, "_add_period", add_and_erase)
+        await accept(store, event("c"), verdicts=[])
+        await filters_made(store)
+        places = id_filter.places(store.filters._ids.key, "main", made.id)
+    columns = [bits for (bits,) in sqlite_place.rows("SELECT bits FROM relay.id_filters")]
+    assert columns
+    assert not any(id_filter.holds(bits, 0, places) for bits in columns)
