@@ -106,7 +106,8 @@ class Exchange:
         params = {name: value for name, value in (query or {}).items() if value is not None}
         while True:
             try:
-                return _document(await self._taken("GET", path, params=params))
+                content = await self._taken("GET", path, params=params)
+                return await asyncio.to_thread(_document, content)
             except ApiError as error:
                 wait_s = next(waits, None)
                 if wait_s is None or not _may_pass(error):
