@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from relay.core import reconstruction
 from relay.core.delivery import Status
 from relay.core.event import LEAD_CAPTURED, VIDEO_WATCHED, Event
+from relay.core.minutes import DAY_MS
 from relay.core.routing import Verdict
 from relay.store import Store, reconstructions
 from relay.store.audience import AudienceQuery, rollup
@@ -29,20 +30,27 @@ async def store(place: Place, clock: ManualClock) -> AsyncIterator[Store]:
         yield one
 
 
-def event(event_id: str, kind: str, data: object) -> Event:
-    body = orjson.dumps({"id": event_id, "event": kind, "createdAt": THEN, "data": data})
+def event(event_id: str, kind: str, data: object, *, created_at: str = THEN) -> Event:
+    body = orjson.dumps({"id": event_id, "event": kind, "createdAt": created_at, "data": data})
     return Event(
-        source="main", id=event_id, kind=kind, created_at=THEN, received_ms=NOW_MS, body=body
+        source="main", id=event_id, kind=kind, created_at=created_at, received_ms=NOW_MS, body=body
     )
 
 
-def watched(event_id: str = "original", *, email: str = ANN, milestone: str = "25%") -> Event:
+def watched(
+    event_id: str = "original",
+    *,
+    email: str = ANN,
+    milestone: str = "25%",
+    video: str = "vid_1",
+    created_at: str = THEN,
+) -> Event:
     data = {
-        "video": {"id": "vid_1", "title": "Tour"},
+        "video": {"id": video, "title": "Tour"},
         "viewer": {"email": email, "name": "Ann"},
         "milestone": milestone,
     }
-    return event(event_id, VIDEO_WATCHED, data)
+    return event(event_id, VIDEO_WATCHED, data, created_at=created_at)
 
 
 def reconstructed(original: Event) -> Event:
@@ -261,6 +269,24 @@ async def test_a_superseded_reconstruction_leaves_its_day(
     assert await people(store) == {"25%": (1, 1)}
     steps = await store.reconstructions.steps("main", "vid_1", [ANN])
     assert steps == {ANN: [Step("25%", NOW_MS)]}
+
+
+async def test_a_superseded_reconstruction_leaves_its_person_on_the_day_of_another_view(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rollup, "BATCH_MIN", 1)
+    await accept(store, watched("another"))
+    original = watched(video="vid_2", created_at="2026-03-02T09:31:00.000Z")
+    await give(store, reconstructed(original))
+    while await store.audience.fill():
+        pass
+    await accept(store, replace(original, received_ms=NOW_MS + DAY_MS))
+    while await store.audience.fill():
+        pass
+    midnight_ms = NOW_MS - NOW_MS % DAY_MS
+    day = AudienceQuery(by="day", since_ms=midnight_ms, until_ms=midnight_ms + DAY_MS)
+    funnel = await store.audience.funnel(day)
+    assert [(each.people, each.events) for each in funnel.total if each.events] == [(1, 1)]
 
 
 async def test_an_original_before_the_count_is_counted_once(store: Store) -> None:

@@ -2,11 +2,11 @@
 
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from relay.store.audience.days import Day, Key, days_of, week_of
+from relay.store.audience.days import Day, Key, View, days_of, week_of
 from relay.store.audience.sets import Damaged
 from relay.store.audience.tables import RollupTables
 
@@ -108,6 +108,22 @@ def forget_person(tables: RollupTables, person: int) -> None:
     The rows of a return stay, but days have lost the person with the removed rows.
     """
     views = list(tables.views_of(person))
+    _restore(tables, views)
+    if not views:
+        tables.delete_viewer(person)
+
+
+def uncount(tables: RollupTables, events: Sequence[int]) -> None:
+    """Remove views from the audience and from its days, where the same people's others stay."""
+    for event in events:
+        view = tables.view(event)
+        forget_view(tables, event)
+        tables.delete_view(event)
+        if view is not None and view.person is not None:
+            _restore(tables, tables.views_on(view.key, view.person))
+
+
+def _restore(tables: RollupTables, views: Iterable[View]) -> None:
     try:
         for view in views:
             day = load(tables, view.key)
@@ -115,15 +131,6 @@ def forget_person(tables: RollupTables, person: int) -> None:
             _save(tables, view.key, day)
     except Damaged:
         reset(tables)
-    if not views:
-        tables.delete_viewer(person)
-
-
-def uncount(tables: RollupTables, events: Sequence[int]) -> None:
-    """Remove views from the audience and from its days."""
-    for event in events:
-        forget_view(tables, event)
-        tables.delete_view(event)
 
 
 def reset(tables: RollupTables) -> None:

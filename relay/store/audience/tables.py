@@ -210,6 +210,10 @@ class RollupTables(Protocol):
         """Return those of a person's rows that were added to days during an erasure."""
         ...
 
+    def views_on(self, key: Key, person: int) -> Iterable[View]:
+        """Return the rows of a person, by number, that are in one of the days."""
+        ...
+
     def delete_view(self, event: int) -> None: ...
 
     def delete_viewer(self, person: int) -> None:

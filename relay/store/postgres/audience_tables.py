@@ -5,6 +5,7 @@ Members take turns: each transaction locks the state that says how far the last 
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from relay.core.minutes import DAY_MS
 from relay.store.audience import counting
 from relay.store.audience.days import COLUMNS, WEEK_MS, Key, View
 from relay.store.audience.tables import ROLLED_TO, Changed, CountedView, Row, Uncounted
@@ -208,7 +209,11 @@ class PostgresAudienceTables:
     def views_of(self, person: int) -> Iterator[View]:
         return self._views(f"a.person = %s AND {_IS_ROLLED_UP}", person)
 
-    def _views(self, where: str, *values: int) -> Iterator[View]:
+    def views_on(self, key: Key, person: int) -> Iterable[View]:
+        end_ms = key.day_ms + DAY_MS
+        return list(self._views(_OF_A_DAY, key.day_ms, end_ms, key.source, key.step, person))
+
+    def _views(self, where: str, *values: object) -> Iterator[View]:
         return (view for view, _ in funnel_tables.views(self._db, where, values))
 
     def day(self, key: Key) -> Row | None:
@@ -243,6 +248,10 @@ class PostgresAudienceTables:
 
 
 _IS_ROLLED_UP = f"a.event <= {funnel_tables.ROLLED_TO}"
+_OF_A_DAY = (
+    "a.at >= %s AND a.at < %s AND a.source = %s AND a.step = %s AND v.number = %s "
+    f"AND {_IS_ROLLED_UP}"
+)
 
 
 def _columns(rows: Sequence[Row]) -> list[list[object]]:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import orjson
 
+from relay.core.minutes import DAY_MS
 from relay.store.audience import counting
 from relay.store.audience.days import COLUMNS, WEEK_MS, Key, View
 from relay.store.audience.tables import ROLLED_TO, Changed, CountedView, Uncounted
@@ -84,6 +85,9 @@ SELECT 'on', day, source, {COLUMNS} FROM audience_days UNION ALL
 SELECT 'in the week from', week, source, {COLUMNS} FROM audience_weeks
 """
 _IS_ROLLED_UP = f"a.event <= {funnel_tables.ROLLED_TO}"
+_OF_A_DAY = (
+    f"a.at >= ? AND a.at < ? AND a.source = ? AND a.step = ? AND v.number = ? AND {_IS_ROLLED_UP}"
+)
 
 
 def uncounted(db: sqlite3.Connection) -> list[Uncounted]:
@@ -154,7 +158,11 @@ class SqliteAudienceTables:
         # No row is added to a day during an erasure, and a search of all rows holds others up.
         return ()
 
-    def _views(self, where: str, *values: int) -> Iterator[View]:
+    def views_on(self, key: Key, person: int) -> Iterable[View]:
+        end_ms = key.day_ms + DAY_MS
+        return list(self._views(_OF_A_DAY, key.day_ms, end_ms, key.source, key.step, person))
+
+    def _views(self, where: str, *values: object) -> Iterator[View]:
         return (view for view, _ in funnel_tables.views(self._db, where, values))
 
     def day(self, key: Key) -> Row | None:
