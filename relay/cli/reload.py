@@ -22,16 +22,17 @@ def reload(*, target: Target) -> Output:
     try:
         with connected(target) as client:
             changes = client.reload()
-    except (ApiError, ConfigError) as error:
-        # A config without a valid admin address or token would be refused by the relay as well.
+    except ConfigError as error:
+        return _refusal(error.faults, f"the relay was not asked: {error.file} has faults")
+    except ApiError as error:
         if not error.faults:
             raise
-        return _refusal(error.faults)
+        return _refusal(error.faults, "refused; the relay keeps its current config")
     return Output({"ok": True, "faults": [], **changes}, _summary(changes))
 
 
-def _refusal(faults: Iterable[Fault]) -> Output:
-    lines = ["refused; the relay keeps its current config", *(f"  {fault}" for fault in faults)]
+def _refusal(faults: Iterable[Fault], outcome: str) -> Output:
+    lines = [outcome, *(f"  {fault}" for fault in faults)]
     return Output({"ok": False, "faults": faults}, lines, ok=False)
 
 

@@ -68,7 +68,7 @@ def require_one(selection: dict[str, Any], *, everything: bool) -> None:
     """Raise UsageError without any filter and without --all."""
     if not everything and all(value is None for value in selection.values()):
         raise click.UsageError(
-            "nothing is selected: add --id, --since, --sink, --outcome missed ..., or --all"
+            "nothing is selected: add --id, --since, --sink or another filter, or --all"
         )
 
 

@@ -87,6 +87,7 @@ async def test_invalid_toml_is_refused_without_a_request(relay: Relay) -> None:
     relay.config.write_text("half", encoding="utf-8")
     code, printed = await reload(relay)
     assert code == 1
+    assert printed.startswith(f"the relay was not asked: {relay.config.name} has faults\n")
     assert "is not TOML" in printed
     assert await relay.is_ready()
 

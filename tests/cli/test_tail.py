@@ -137,4 +137,4 @@ async def test_an_unknown_sink_is_an_error(tmp_path: Path) -> None:
         )
         _, stderr = await process.communicate()
     assert process.returncode == 1
-    assert b"There is no sink crmm in the config." in stderr
+    assert b"Unknown sink crmm; did you mean crm? Known: crm." in stderr

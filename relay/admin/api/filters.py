@@ -31,7 +31,7 @@ async def selected(admin: AdminServices, chosen: Filter) -> Selection:
     kind = selection.kind
     if kind is not None and not await operations.has_kind(kind):
         known = (*KINDS, *(each for each in await operations.kinds() if each not in KINDS))
-        raise HTTPException(404, _unknown("kind of event", kind, known))
+        raise unknown("kind of event", kind, known)
     return selection
 
 
@@ -64,11 +64,12 @@ async def require_known(
         return
     known = await stored()
     if name not in known:
-        raise HTTPException(404, _unknown(what, name, sorted({*configured, *known})))
+        raise unknown(what, name, sorted({*configured, *known}))
 
 
-def _unknown(what: str, name: str, known: Sequence[str]) -> str:
+def unknown(what: str, name: str, known: Sequence[str]) -> HTTPException:
+    """Return the error for a mistyped name."""
     guess = suggestion(name, known) or "."
     names = ", ".join(known[:NAMED_MAX]) or "none"
     more = ", ..." if len(known) > NAMED_MAX else ""
-    return f"Unknown {what} {name}{guess} Known: {names}{more}."
+    return HTTPException(404, f"Unknown {what} {name}{guess} Known: {names}{more}.")

@@ -130,6 +130,8 @@ async def _why_nothing(admin: AdminServices, selection: Selection, forecast: For
             f"no selected event has a delivery to {selection.sink}; use outcome missed for "
             "events that its route takes but it never got"
         )
+    if selection.outcome == "dead":
+        return "no dead letter matches; `relay dead-letters list` shows all"
     return "no stored event matches"
 
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import msgspec
 from starlette.exceptions import HTTPException
 
+from relay.admin.api.filters import unknown
 from relay.admin.api.parameters import Text
 from relay.admin.operation import Nothing, Operation
 from relay.admin.services import AdminServices
@@ -164,8 +165,9 @@ def _not_pending(sink: str, id_: str) -> HTTPException:
 
 
 def _known(admin: AdminServices, path: SinkName) -> str:
-    if path.name not in admin.sinks.statuses():
-        raise HTTPException(404, f"There is no sink {path.name} in the config.")
+    known = admin.sinks.statuses()
+    if path.name not in known:
+        raise unknown("sink", path.name, list(known))
     return path.name
 
 

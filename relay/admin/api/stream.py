@@ -8,10 +8,10 @@ from typing import Any
 
 import msgspec
 import orjson
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from relay.admin.api.filters import unknown
 from relay.admin.api.parameters import Number, Text
 from relay.admin.api.recorded import Recorded
 from relay.admin.operation import FRESH, parameters
@@ -83,8 +83,9 @@ DESCRIPTION: dict[str, Any] = {
 async def watch(admin: AdminServices, request: Request) -> Response:
     """Return a stream that ends with the relay."""
     chosen = parameters(request, StreamFilter)
-    if chosen.sink is not None and chosen.sink not in admin.sinks.statuses():
-        raise HTTPException(404, f"There is no sink {chosen.sink} in the config.")
+    known = admin.sinks.statuses()
+    if chosen.sink is not None and chosen.sink not in known:
+        raise unknown("sink", chosen.sink, list(known))
     return StreamingResponse(_lines(admin, chosen), 200, FRESH, "text/event-stream")
 
 
