@@ -30,6 +30,18 @@ The parser has none, and copies a whole line with each piece of it, so that a fe
 delay every acknowledgement.
 """
 
+PIPELINED_MAX = 64
+"""Requests of one connection that wait for their responses; what follows is not parsed yet.
+
+uvicorn keeps kilobytes for each, and a read may hold thousands.
+"""
+
+PIECE_BYTES = 4096
+"""Bytes that are parsed before the requests in them are counted."""
+
+STALL_TIMEOUT_S = 60.0
+"""Time in which a client has to read some of a response that waits for it."""
+
 _STATE = "relay.connection"
 _LOG = logging.getLogger(__name__)
 
@@ -110,6 +122,9 @@ class HttpProtocol(asyncio.Protocol):
         self.loop = asyncio.get_running_loop()
         self._keep_alive_s = config.timeout_keep_alive
         self._timeout: asyncio.TimerHandle | None = None
+        self._stall: asyncio.TimerHandle | None = None
+        self._held = b""
+        """Received, but not parsed yet; meanwhile nothing is read."""
         self._unused = 0
         """Bytes received since the last complete head or piece of a body."""
         self._due = 0
@@ -122,8 +137,8 @@ class HttpProtocol(asyncio.Protocol):
         self._parser = self._new_parser()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        lingering = Lingering(cast("asyncio.Transport", transport), self._may_have_more)
-        self.transport = cast("asyncio.Transport", lingering)
+        self._lingering = Lingering(cast("asyncio.Transport", transport), self._may_have_more)
+        self.transport = cast("asyncio.Transport", self._lingering)
         self._connections.add(self)
         self._server.connection_made(self.transport)
         peer = transport.get_extra_info("peername")
@@ -132,17 +147,38 @@ class HttpProtocol(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._cancel_timeout()
+        self._cancel_stall()
         self._connections.discard(self)
         self._limit.leave(self)
         self._server.connection_lost(exc)
 
     def pause_writing(self) -> None:
+        self._stall = self.loop.call_later(STALL_TIMEOUT_S, self.transport.abort)
         self._server.pause_writing()
 
     def resume_writing(self) -> None:
+        self._cancel_stall()
         self._server.resume_writing()
 
+    def _cancel_stall(self) -> None:
+        if self._stall is not None:
+            self._stall.cancel()
+            self._stall = None
+
     def data_received(self, data: bytes) -> None:
+        if len(data) <= PIECE_BYTES and self._due < PIPELINED_MAX:
+            self._receive(data)
+        else:
+            self._held = data
+            self._receive_held()
+
+    def _receive_held(self) -> None:
+        while self._held and self._due < PIPELINED_MAX:
+            piece, self._held = self._held[:PIECE_BYTES], self._held[PIECE_BYTES:]
+            self._receive(piece)
+        self._lingering.hold(is_held=bool(self._held))
+
+    def _receive(self, data: bytes) -> None:
         # A request behind the last response would never be answered.
         if self._deaf or self.transport.is_closing():
             return
@@ -190,6 +226,8 @@ class HttpProtocol(asyncio.Protocol):
 
     def response_complete(self) -> None:
         self._due -= 1
+        if self._held and self._due < PIPELINED_MAX // 2:
+            self.loop.call_soon(self._receive_held)
         if self._deaf or self._retiring:
             # uvicorn may still have to respond to a failure of the app.
             self.loop.call_soon(self._close_when_done)
@@ -199,7 +237,7 @@ class HttpProtocol(asyncio.Protocol):
             self.transport.close()
 
     def _is_idle(self) -> bool:
-        return not self._due and not unread(self.transport)
+        return not (self._due or self._held or unread(self.transport))
 
     def _owes_response(self) -> bool:
         """Whether a complete request waits for its response."""
@@ -207,7 +245,8 @@ class HttpProtocol(asyncio.Protocol):
 
     def _may_have_more(self) -> bool:
         """Whether the sender may still be sending a refused body or head."""
-        return (self._in_body and not self._due) or self._unused > HEAD_MAX
+        is_amid = (self._in_body and not self._due) or self._unused > HEAD_MAX
+        return is_amid or bool(self._held)
 
     def _new_parser(self) -> httptools.HttpRequestParser:
         parser = httptools.HttpRequestParser(self)

@@ -36,6 +36,7 @@ class Lingering:
         self._is_amid = is_amid
         self._lingers = False
         self._head = b""
+        self._is_held = self._is_paused = self._reads_nothing = False
 
     def write(self, data: bytes) -> None:
         if self._head:
@@ -49,6 +50,28 @@ class Lingering:
         if self._head and not self._transport.is_closing():
             self._transport.write(self._head)
         self._head = b""
+
+    def hold(self, *, is_held: bool) -> None:
+        """Read nothing while it is held, whatever the server asks for."""
+        self._is_held = is_held
+        self._read_or_not()
+
+    def pause_reading(self) -> None:
+        self._is_paused = True
+        self._read_or_not()
+
+    def resume_reading(self) -> None:
+        self._is_paused = False
+        self._read_or_not()
+
+    def _read_or_not(self) -> None:
+        reads_nothing = self._is_held or self._is_paused
+        if reads_nothing != self._reads_nothing and not self.is_closing():
+            self._reads_nothing = reads_nothing
+            if reads_nothing:
+                self._transport.pause_reading()
+            else:
+                self._transport.resume_reading()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)

@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from relay.core.config_values import Address, Duration
 from relay.core.errors import ListenFailed
 from relay.server.connection_limit import PUBLIC_MAX, ConnectionLimit
+from relay.server.http_protocol import PIECE_BYTES, PIPELINED_MAX
 from relay.server.listener import Listener, bind
 
 GRACE = Duration.parse("5s")
@@ -416,6 +417,44 @@ async def test_a_slow_answer_is_waited_for_beyond_the_limit_for_heads(
         await asyncio.sleep(0.15)
         gate.release.set()
         await asyncio.wait_for(reader.readuntil(b"done"), 5)
+
+
+async def test_of_requests_without_a_pause_only_some_wait_at_a_time_and_all_are_answered() -> None:
+    waiting: list[int] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        waiting.extend(connection._due for connection in listener._connections)
+        await client_address(scope, receive, send)
+
+    count = 5000
+    async with listening(app) as listener, connected(listener) as (reader, writer):
+        writer.write(request() * count)
+        for _ in range(count):
+            head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 30)
+            assert head.startswith(b"HTTP/1.1 200 OK\r\n")
+            assert await reader.readexactly(len("127.0.0.1")) == b"127.0.0.1"
+    assert len(waiting) == count
+    assert max(waiting) <= PIPELINED_MAX + PIECE_BYTES // len(request())
+
+
+async def test_a_client_that_reads_nothing_of_its_responses_is_cut_off(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("relay.server.http_protocol.STALL_TIMEOUT_S", 0.1)
+    async with listening(client_address) as listener:
+        with socket.socket() as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+            client.setblocking(False)  # noqa: FBT003  its only parameter
+            loop = asyncio.get_running_loop()
+            await loop.sock_connect(client, ("127.0.0.1", listener.port))
+
+            async def ask() -> None:
+                while True:
+                    await loop.sock_sendall(client, request() * 100)
+
+            with pytest.raises(ConnectionError):
+                await asyncio.wait_for(ask(), 30)
+            await soon(lambda: not listener._connections)
 
 
 def test_a_listener_that_has_not_started_has_no_port() -> None:
