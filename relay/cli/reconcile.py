@@ -70,9 +70,12 @@ def _row(run: dict[str, Any]) -> dict[str, object]:
 @number_argument
 @relay_command
 def watch(client: Client, *, number: int) -> Output:
-    """Show the progress of a reconciliation until it ends, then its report."""
+    """Show the progress of a reconciliation until it ends, then its report.
+
+    Exits 0 if it is done, and 1 if it failed or was cancelled.
+    """
     run = _watch(client, client.get(f"/reconciliations/{number}"))
-    return Output(run, _lines(run))
+    return Output(run, _lines(run), ok=run["state"] == "done")
 
 
 @reconciliations.command()

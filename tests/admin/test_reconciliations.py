@@ -51,6 +51,12 @@ async def test_a_source_without_an_api_cannot_be_reconciled(tmp_path: Path) -> N
         assert refusal["detail"] == "There is no reconciliation 7."
 
 
+@pytest.mark.parametrize("since_ms", [-1, -(1 << 63) - 1])
+async def test_a_time_before_1970_is_refused(asking: Operator, since_ms: int) -> None:
+    refusal = await asking.post(RUNS, {"since_ms": since_ms}, status=400)
+    assert "since_ms" in refusal["detail"]
+
+
 async def test_a_period_that_ends_before_it_begins_is_refused(asking: Operator) -> None:
     order = {"since_ms": 2 * HOUR_MS, "until_ms": HOUR_MS}
     refusal = await asking.post(RUNS, order, status=409)

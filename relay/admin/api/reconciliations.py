@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 from starlette.exceptions import HTTPException
 
-from relay.admin.api.parameters import Number, Paging
+from relay.admin.api.parameters import Number, Paging, Text
 from relay.admin.operation import Nothing, Operation
 from relay.admin.services import AdminServices, RunProgress
 from relay.core.errors import NotReconciled
@@ -22,9 +22,9 @@ class RunId(msgspec.Struct, frozen=True, kw_only=True):
 class ReconciliationOrder(msgspec.Struct, frozen=True, kw_only=True):
     """Which sources and which period; by default all that have an API, and the oldest absence."""
 
-    source: str | None = None
-    since_ms: int | None = None
-    until_ms: int | None = None
+    source: Text | None = None
+    since_ms: Number | None = None
+    until_ms: Number | None = None
     """Exclusive; by default now."""
     dry_run: bool = False
 

@@ -81,7 +81,7 @@ DESCRIPTION: dict[str, Any] = {
 
 
 async def watch(admin: AdminServices, request: Request) -> Response:
-    """Return a stream that ends with the relay."""
+    """Return a stream that ends with the relay, or with its token, which a reload may change."""
     chosen = parameters(request, StreamFilter)
     known = admin.sinks.statuses()
     if chosen.sink is not None and chosen.sink not in known:
@@ -90,7 +90,10 @@ async def watch(admin: AdminServices, request: Request) -> Response:
 
 
 async def _lines(admin: AdminServices, chosen: StreamFilter) -> AsyncIterator[bytes]:
+    token = admin.config().admin.token
     async for happening in _happenings(admin, chosen):
+        if admin.config().admin.token != token:
+            return
         if happening is None:
             yield b": watching\n\n"
         else:
