@@ -67,6 +67,8 @@ def show_(client: Client, *, event_id: str, source: str | None) -> Output:
 
 
 def _number(client: Client, beginning: str, source: str | None) -> int:
+    if not beginning:
+        raise click.UsageError("the ID is empty: give the event's id, or its beginning")
     matches = client.get("/events/find", {"beginning": beginning, "source": source})
     candidates, prefix = matches["events"], safe(beginning)
     if not candidates:

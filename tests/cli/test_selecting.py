@@ -103,6 +103,9 @@ async def test_an_unambiguous_id_prefix_is_enough(tmp_path: Path) -> None:
             "relay: several ids start with evt_; give more characters:",
             *(f"relay:   main  lead.captured  {each}" for each in ("evt_1", "evt_12", "evt_2")),
         ]
+        empty = await run("events", "show", "")
+        assert empty.exit_code == 2
+        assert "give the event's id, or its beginning" in empty.output
         unknown = await run("events", "show", "nothing")
         assert unknown.exit_code == 1
         assert unknown.output.startswith("relay: no event has an id that starts with nothing; ")
