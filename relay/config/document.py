@@ -1,5 +1,6 @@
 """Reads the config's text as TOML, without checking what it says."""
 
+import os
 import re
 import tomllib
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import Any
 
 from relay.core.config_values import read_text
 from relay.core.errors import ConfigError, Fault
+from relay.core.user_name import user_name
 
 
 def read_document(path: Path) -> dict[str, Any]:
@@ -19,7 +21,16 @@ def read_file(path: Path) -> str:
     try:
         return read_text(path)
     except ValueError as error:
-        raise ConfigError(str(path), (Fault("", str(error)),)) from None
+        fault = f"{error}{_action(error.__cause__)}"
+        raise ConfigError(str(path.absolute()), (Fault("", fault),)) from None
+
+
+def _action(cause: BaseException | None) -> str:
+    if isinstance(cause, FileNotFoundError):
+        return "; create it, or name another with --config PATH or RELAY_CONFIG"
+    if isinstance(cause, PermissionError):
+        return f"; let the user {user_name(os.geteuid())} read it"
+    return ""
 
 
 def parse(path: Path, text: str) -> dict[str, Any]:

@@ -148,7 +148,7 @@ def read_bytes(path: str | Path) -> bytes:
         with Path(path).open("rb") as file:
             content = file.read(FILE_MAX_BYTES + 1)
     except OSError as error:
-        raise ValueError(f"cannot be read: {error.strerror}") from None
+        raise ValueError(f"cannot be read: {error.strerror}") from error
     if len(content) > FILE_MAX_BYTES:
         raise ValueError("cannot be read: larger than 1 MiB")
     return content

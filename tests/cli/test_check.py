@@ -98,8 +98,31 @@ def test_faults_are_available_as_json(tmp_path: Path, check: Check) -> None:
     assert json.loads(result.output) == {
         "file": str(path),
         "ok": False,
-        "faults": [{"path": "", "message": "cannot be read: No such file or directory"}],
+        "faults": [
+            {
+                "path": "",
+                "message": "cannot be read: No such file or directory; create it, or name another "
+                "with --config PATH or RELAY_CONFIG",
+            }
+        ],
     }
+
+
+def test_an_unreadable_config_is_shown_with_its_whole_path_and_the_user(
+    monkeypatch: pytest.MonkeyPatch, check: Check
+) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        monkeypatch.chdir(folder)
+        assert check("--config", "none.toml").output.startswith(f"{folder}/none.toml: ")
+        write_config(folder, GOOD).chmod(0o200)
+        folder.chmod(0o755)
+        with somebody():
+            user = pwd.getpwuid(os.geteuid()).pw_name
+            output = check("--config", "config.toml").output
+        monkeypatch.undo()
+    cause = f"cannot be read: Permission denied; let the user {user} read it"
+    assert output == f"{folder}/config.toml: {cause}\n"
 
 
 def test_the_summary_is_available_as_json(tmp_path: Path, check: Check) -> None:

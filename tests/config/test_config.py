@@ -115,10 +115,13 @@ def test_each_sink_has_its_route_in_the_same_order(write: Write) -> None:
     assert [route.sink for route in config.routes] == ["a", "b"]
 
 
+ABSENT = "No such file or directory; create it, or name another with --config PATH or RELAY_CONFIG"
+
+
 @pytest.mark.parametrize(
     ("content", "fault"),
     [
-        (None, "cannot be read: No such file or directory"),
+        (None, f"cannot be read: {ABSENT}"),
         (b"\xff\xfe", "cannot be read: not UTF-8 text (line 1)"),
         (b"x" * (1 << 20) + b"x", "cannot be read: larger than 1 MiB"),
         (b"a = " + b"[" * 10_000, "is nested too deeply"),

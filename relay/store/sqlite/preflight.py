@@ -1,11 +1,11 @@
 """Checks whether a store can be opened at a path, and whether it is safe there; creates nothing."""
 
 import os
-import pwd
 import stat
 from contextlib import suppress
 from pathlib import Path
 
+from relay.core.user_name import user_name
 from relay.store import StoreWarning
 from relay.store.sqlite import disk, driver
 
@@ -76,16 +76,9 @@ def _allows(path: Path, mode: int) -> bool:
 
 
 def _user() -> str:
-    return f"the user {_name(os.geteuid())}"
+    return f"the user {user_name(os.geteuid())}"
 
 
 def _ownership(path: Path) -> str:
     status = path.stat()
-    return f"which belongs to {_name(status.st_uid)} (mode {stat.S_IMODE(status.st_mode):04o})"
-
-
-def _name(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
+    return f"which belongs to {user_name(status.st_uid)} (mode {stat.S_IMODE(status.st_mode):04o})"
