@@ -64,10 +64,12 @@ def check_config(*, path: Path | None, connect: bool) -> Output:
     contacts = asyncio.run(reach(config.sinks)) if connect else ()
     apis = api_check.check(config) if connect else ()
     reports = (*((database,) if database else ()), *contacts, *apis)
-    ok = all(each.ok for each in reports)
-    document = {"file": str(path), "ok": ok, "faults": (), **_document(config, contacts)}
-    lines = (*_summary(path, config, database, contacts), *map(api_check.line, apis))
-    return Output({**document, "database": database, "apis": apis}, lines, ok=ok)
+    failed = sum(not each.ok for each in reports)
+    verdict = f"good, but {failed} of {len(reports)} connections failed" if failed else "good"
+    document = {"file": str(path), "ok": not failed, "faults": (), **_document(config, contacts)}
+    summary = _summary(config, database, contacts)
+    lines = (f"{path}: {verdict}", *summary, *map(api_check.line, apis))
+    return Output({**document, "database": database, "apis": apis}, lines, ok=not failed)
 
 
 @click.command()
@@ -163,13 +165,12 @@ async def _contact(settings: SinkSettings) -> Contact:
 
 
 def _summary(
-    path: Path, config: Config, database: Database | None, contacts: Iterable[Contact]
+    config: Config, database: Database | None, contacts: Iterable[Contact]
 ) -> Iterator[str]:
     server, store = config.server, config.store
     location = engines.of(store).location(store)
     sources = ", ".join(f"{source.name} at {source.path}" for source in config.sources)
     names = ", ".join(f"{sink.name} ({sink.type})" for sink in config.sinks)
-    yield f"{path}: good"
     yield f"  listeners  {server.listen} for sources, {server.admin_listen} for the admin"
     yield f"  store      {store.type} at {location}"
     yield f"  sources    {sources}"

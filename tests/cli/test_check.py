@@ -228,6 +228,7 @@ def test_connect_reports_on_each_sink(tmp_path: Path, check: Check) -> None:
         http = http_sink(bound, path="/marked")
         result = check("--config", write_config(tmp_path, GOOD + STDOUT + http), "--connect")
     assert result.exit_code == 1
+    assert "config.toml: good, but 1 of 2 connections failed\n" in result.output
     assert "sink console (stdout): reached" in result.output
     assert "sink crm (http): connection refused; an event would be retried" in result.output
     assert "marked" not in result.output
