@@ -108,7 +108,8 @@ def _route(table: Table, findings: Findings) -> Route | None:
         )
         _check_functions(when)
     except (InvalidRule, RecursionError) as error:
-        findings.fault(table.at("when"), f"is not a JMESPath expression: {_one_line(error)}")
+        cause = error if isinstance(error, InvalidRule) else "nested too deeply"
+        findings.fault(table.at("when"), f"is not a JMESPath expression: {cause}")
         return None
     return route
 
@@ -121,14 +122,3 @@ def _check_functions(when: str | None) -> None:
         nodes += [child for child in node["children"] if isinstance(child, dict)]
         if node["type"] == "function_expression" and node["value"] not in Functions.FUNCTION_TABLE:
             raise InvalidRule(f"unknown function {node['value']}()")
-
-
-def _one_line(error: Exception) -> str:
-    if isinstance(error, RecursionError):
-        return "nested too deeply"
-    text, *drawing = str(error).split("\n")
-    if not drawing:
-        return text
-    column = drawing[-1].find("^") - drawing[0].startswith('"')
-    where = "" if "column" in text else f" at column {column}"
-    return text.removesuffix(":").removesuffix(", for expression") + where

@@ -114,9 +114,21 @@ def _compile(when: str) -> Any:
     try:
         return jmespath.compile(when)
     except jmespath.exceptions.JMESPathError as error:
-        raise InvalidRule(str(error)) from None
+        raise InvalidRule(_cause(error)) from None
     except RecursionError:
         raise InvalidRule("nested too deeply") from None
+
+
+def _cause(error: jmespath.exceptions.JMESPathError) -> str:
+    """Return what is wrong and where, without the parser's names of tokens."""
+    match error:
+        case jmespath.exceptions.IncompleteExpressionError():
+            return "its end is missing"
+        case jmespath.exceptions.LexerError():
+            return f"{error.message} at column {error.lexer_position + 1}"
+        case jmespath.exceptions.ParseError():
+            return f"unexpected {error.token_value} at column {error.lex_position + 1}"
+    return "it is empty"
 
 
 def _is_true(value: object) -> bool:
