@@ -128,7 +128,8 @@ def test_a_running_relay_is_refused(copy: Copy, path: Path) -> None:
     with disk.lock(path):
         result = copy()
     assert result.exit_code == os.EX_TEMPFAIL
-    assert result.output == f"relay: another relay holds the store {path}\n"
+    held = f"another relay holds the store {path}; stop that one, or change store.path"
+    assert result.output == f"relay: {held}\n"
 
 
 def test_a_schema_with_rows_is_refused(copy: Copy) -> None:

@@ -127,7 +127,8 @@ async def test_a_second_relay_on_the_store_is_refused(tmp_path: Path) -> None:
         second = Relay(tmp_path / "second", sinks="", data=relay.store.parent)
         await second.spawn()
         assert await second.exit() == os.EX_TEMPFAIL
-        assert second.output().endswith(f"relay: another relay holds the store {relay.store}\n")
+        held = f"another relay holds the store {relay.store}; stop that one, or change store.path"
+        assert second.output().endswith(f"relay: {held}\n")
         assert (await post(relay.url, lead("evt_1"))).status_code == httpx.codes.ACCEPTED
 
 

@@ -58,7 +58,9 @@ def lock(path: Path) -> IO[bytes]:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         file.close()
-        raise StoreLocked(f"another relay holds the store {path}") from None
+        raise StoreLocked(
+            f"another relay holds the store {path}; stop that one, or change store.path"
+        ) from None
     except OSError:
         file.close()
         raise
