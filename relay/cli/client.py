@@ -2,6 +2,7 @@
 
 import functools
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +19,8 @@ TIMEOUT_S = 60.0
 """Long, because the relay counts a replay's events before it responds."""
 
 API = "/api/v1"
+
+_ERRNO = re.compile(r"^\[Errno -?\d+\] ")
 
 _USER_AGENT = f"relay/{VERSION} (command line)"
 
@@ -95,8 +98,9 @@ class Client:
                     raise refusal(response, relay)
                 yield response
         except httpx.ConnectError as error:
+            cause = _ERRNO.sub("", str(error))
             raise ApiError(
-                f"cannot connect to the relay at {where}: {error}; start it, or check the address "
+                f"cannot connect to the relay at {where}: {cause}; start it, or check the address "
                 "(server.admin_listen, or --url)"
             ) from None
         except httpx.TimeoutException:

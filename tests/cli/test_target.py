@@ -149,7 +149,7 @@ async def test_a_refused_connection_names_the_address() -> None:
     address = f"127.0.0.1:{free_port()}"
     result = await run("status", "--url", f"http://{address}", "--token", "a-token")
     assert result.exit_code == 2
-    assert f"cannot connect to the relay at {address}: " in result.stderr
+    assert f"cannot connect to the relay at {address}: Connection refused; " in result.stderr
 
 
 @pytest.mark.parametrize(
