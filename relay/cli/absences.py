@@ -6,6 +6,7 @@ import click
 
 from relay.cli.client import Client, relay_command
 from relay.cli.output import moment
+from relay.cli.parameters import WholeNumber
 from relay.cli.printing import Output
 from relay.cli.selection import before_option, limit_option, page_lines
 from relay.core.units import span
@@ -45,7 +46,7 @@ def _row(absence: dict[str, Any]) -> dict[str, object]:
 
 
 @absences.command()
-@click.argument("number", metavar="ID", type=click.IntRange(min=1))
+@click.argument("number", metavar="ID", type=WholeNumber(min=1))
 @relay_command
 def acknowledge(client: Client, *, number: int) -> Output:
     """Acknowledge an absence: status, metrics and alerts no longer report its loss."""

@@ -41,6 +41,8 @@ def moment_option(name: str, text: str) -> Decorator:
 class Number(click.FloatRange):
     """A number in a range; click itself accepts "nan" in every range."""
 
+    name = "number"  # of the type, in errors and in the help
+
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
@@ -48,6 +50,12 @@ class Number(click.FloatRange):
         if math.isnan(number):
             self.fail(f"{value!r} is not a number.", param, ctx)
         return number
+
+
+class WholeNumber(click.IntRange):
+    """A whole number in a range; click itself calls the type "integer range" in errors."""
+
+    name = "integer"
 
 
 def parsed(parse: Callable[[str], Any]) -> Callback:

@@ -8,14 +8,14 @@ import click
 
 from relay.cli.client import Client, relay_command
 from relay.cli.output import ago, moment
-from relay.cli.parameters import moment_option, name_option
+from relay.cli.parameters import WholeNumber, moment_option, name_option
 from relay.cli.printing import Output
 from relay.cli.selection import before_option, dry_run_option, limit_option, page_lines
 from relay.core.errors import ApiError
 
 POLL_INTERVAL_S = 0.3
 
-number_argument = click.argument("number", metavar="NUMBER", type=click.IntRange(min=1))
+number_argument = click.argument("number", metavar="NUMBER", type=WholeNumber(min=1))
 
 
 @click.command()

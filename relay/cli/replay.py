@@ -10,6 +10,7 @@ import click
 
 from relay.cli.client import Client, relay_command
 from relay.cli.output import ago, deliveries, moment, table
+from relay.cli.parameters import WholeNumber
 from relay.cli.printing import Output
 from relay.cli.selection import (
     all_option,
@@ -26,7 +27,7 @@ POLL_INTERVAL_S = 0.5
 
 _HEADS = {"kind": "EVENT", "sink": "SINK", "reason": "REASON"}
 
-number_argument = click.argument("number", metavar="NUMBER", type=click.IntRange(min=1))
+number_argument = click.argument("number", metavar="NUMBER", type=WholeNumber(min=1))
 
 
 @click.command()

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import uvloop
 
-from relay.cli.parameters import Number, parsed
+from relay.cli.parameters import Number, WholeNumber, parsed
 from relay.core.config_values import Address
 from relay.core.delivery_rules import GIVE_UP_S
 from relay.sandbox import state
@@ -78,7 +78,7 @@ Ctrl-C stops it{kept}.
 )
 @click.option(
     "--seed",
-    type=click.IntRange(min=0),
+    type=WholeNumber(min=0),
     default=7,
     show_default=True,
     metavar="N",
@@ -86,7 +86,7 @@ Ctrl-C stops it{kept}.
 )
 @click.option(
     "--viewers",
-    type=click.IntRange(min=0, max=VIEWERS_MAX),
+    type=WholeNumber(min=0, max=VIEWERS_MAX),
     default=200,
     show_default=True,
     metavar="N",
@@ -94,7 +94,7 @@ Ctrl-C stops it{kept}.
 )
 @click.option(
     "--videos",
-    type=click.IntRange(min=0, max=VIDEOS_MAX),
+    type=WholeNumber(min=0, max=VIDEOS_MAX),
     default=12,
     show_default=True,
     metavar="N",

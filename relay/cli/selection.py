@@ -8,7 +8,7 @@ import click
 from click.core import ParameterSource
 
 from relay.cli.output import local, table
-from relay.cli.parameters import moment_option, name_option
+from relay.cli.parameters import WholeNumber, moment_option, name_option
 from relay.core.config_values import Secret
 from relay.store.selection import Outcome
 
@@ -21,12 +21,12 @@ until_option = moment_option("until", "Received before.")
 before_option = click.option(
     "--before",
     metavar="CURSOR",
-    type=click.IntRange(min=1),
+    type=WholeNumber(min=1),
     help="Continue a list; the previous page shows the value.",
 )
 limit_option = click.option(
     "--limit",
-    type=click.IntRange(1, 500),
+    type=WholeNumber(1, 500),
     default=50,
     show_default=True,
     help="Maximum number of rows.",

@@ -145,6 +145,13 @@ async def test_a_tls_port_is_reported_as_no_admin_listener(tmp_path: Path) -> No
     assert "a TLS port" in result.stderr
 
 
+@pytest.mark.parametrize("command", ["replays cancel x", "events list --before x"])
+async def test_a_number_that_is_none_is_called_so(command: str) -> None:
+    result = await run(*command.split())
+    assert result.exit_code == 2
+    assert "'x' is not a valid integer." in result.stderr
+
+
 async def test_a_refused_connection_names_the_address() -> None:
     address = f"127.0.0.1:{free_port()}"
     result = await run("status", "--url", f"http://{address}", "--token", "a-token")

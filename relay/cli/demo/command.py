@@ -19,7 +19,7 @@ from relay.app.service import Host, Service
 from relay.cli.demo.environment import Environment, Listening, pipe, read_lines
 from relay.cli.demo.screen import Screen
 from relay.cli.demo.script import PACE_S, Script
-from relay.cli.parameters import Number
+from relay.cli.parameters import Number, WholeNumber
 from relay.config import load
 from relay.core.clock import SystemClock
 from relay.core.config_values import Secret
@@ -44,7 +44,7 @@ class _Options(msgspec.Struct, frozen=True, kw_only=True):
 @click.command()
 @click.option(
     "--events",
-    type=click.IntRange(min=1),
+    type=WholeNumber(min=1),
     metavar="N",
     help="Stop after N events; default: at Ctrl-C.",
 )
@@ -58,7 +58,7 @@ class _Options(msgspec.Struct, frozen=True, kw_only=True):
 )
 @click.option(
     "--viewers",
-    type=click.IntRange(min=0, max=VIEWERS_MAX),
+    type=WholeNumber(min=0, max=VIEWERS_MAX),
     default=VIEWERS,
     show_default=True,
     metavar="N",

@@ -14,6 +14,7 @@ import uvloop
 from relay.cli.destination import DEFAULT_SECRET, DEFAULT_URL, destination
 from relay.cli.parameters import (
     Number,
+    WholeNumber,
     config_option,
     json_option,
     name_option,
@@ -51,7 +52,7 @@ CONCURRENCY = 16
     "source", "The config's source to send to; default: the one with the URL's path, or the first."
 )
 @click.option(
-    "--count", type=click.IntRange(min=1), help="Send this many events, and print a summary."
+    "--count", type=WholeNumber(min=1), help="Send this many events, and print a summary."
 )
 @click.option(
     "--rate",
@@ -61,7 +62,7 @@ CONCURRENCY = 16
 )
 @click.option(
     "--concurrency",
-    type=click.IntRange(1, 1000),
+    type=WholeNumber(1, 1000),
     default=CONCURRENCY,
     show_default=True,
     help="Maximum number of concurrent requests.",
