@@ -25,8 +25,8 @@ TIMEOUT = httpx.Timeout(3.5, connect=1.5)
 def status(context: click.Context, *, target: Target, as_json: bool) -> None:
     """Show problems that need an operator, each with its start, cause and next command.
 
-    Exits 0 without such a problem, 1 with one, and 2 without a verdict within 5 s: the relay is not
-    reachable, hangs, or refuses the token.
+    Exits 0 without such a problem, 1 with one, 2 without a verdict within 5 s (the relay is not
+    reachable, hangs, or refuses the token), and 78 if the config does not say where the relay is.
     """
     try:
         with connected(target, timeout=TIMEOUT) as client:

@@ -117,6 +117,12 @@ async def test_an_unreachable_relay_or_a_refused_token_exits_with_2(tmp_path: Pa
     assert "cannot connect to the relay" in absent.stderr
 
 
+async def test_a_missing_config_exits_with_78(tmp_path: Path) -> None:
+    missing = await run("--config", str(tmp_path / "none.toml"))
+    assert missing.exit_code == 78
+    assert "78 if the config" in " ".join((await run("--help")).stdout.split())
+
+
 async def test_a_response_without_a_verdict_exits_with_2() -> None:
     async with StubServer() as destination:
         destination.reply = lambda _: Reply(
