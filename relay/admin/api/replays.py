@@ -131,7 +131,7 @@ async def _why_nothing(admin: AdminServices, selection: Selection, forecast: For
             "events that its route takes but it never got"
         )
     if selection.outcome == "dead":
-        return "no dead letter matches; `relay dead-letters list` shows all"
+        return "no dead letter matches"
     return "no stored event matches"
 
 

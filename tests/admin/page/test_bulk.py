@@ -164,7 +164,7 @@ async def test_nothing_to_replay_says_why(start: Start) -> None:
         await fill(relay)
         page = await counted(visitor, "/events/replay?kind=video.ready&outcome=dead")
         assert title(page) == "Nothing to replay"
-        assert page.by_id("job").text.startswith("No stored event matches.")
+        assert page.by_id("job").text.startswith("No dead letter matches.")
 
 
 async def test_a_count_is_stopped(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
