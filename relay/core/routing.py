@@ -120,7 +120,7 @@ def _compile(when: str) -> Any:
 
 
 def _cause(error: jmespath.exceptions.JMESPathError) -> str:
-    """Return what is wrong and where, without the parser's names of tokens."""
+    """Say what is wrong and where; the parser's own text names its token types."""
     match error:
         case jmespath.exceptions.IncompleteExpressionError():
             return "its end is missing"

@@ -105,7 +105,7 @@ class FilterBuilder:
 
         def use(db: sqlite3.Connection) -> None:
             if is_new and known_ids.stored(db, block) != loaded:
-                # An erasure has removed it meanwhile, and what was made of it tells the same.
+                # An erasure removed it meanwhile; storing this one would undo that.
                 self._requested = True
                 return
             if is_new:
