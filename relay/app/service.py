@@ -28,6 +28,7 @@ from relay.core.clock import Clock
 from relay.core.config_values import Duration
 from relay.core.errors import RelayError, StoreBroken
 from relay.delivery.replayer import Replayer
+from relay.delivery.standstill import StandstillMonitor
 from relay.delivery.supervisor import DispatcherSupervisor
 from relay.reconciliation.reconciler import Reconciler
 from relay.reconciliation.reporter import ReconciliationReporter
@@ -113,6 +114,9 @@ class Service:
             trouble=lambda: self._maintenance.trouble,
             clock=clock,
             hang_timer=host.hang_timer,
+        )
+        self._standstills = StandstillMonitor(
+            self.supervisor, store=store, metrics=metrics, clock=clock
         )
         self._sink_history = SinkHistory(
             store,
@@ -259,6 +263,7 @@ class Service:
             *self._maintenance.tasks(),
             self._startup.restore(self._recent),
             self._sink_history.run(),
+            self._standstills.run(),
             self.replayer.run(),
             self.reconciler.run(),
             self._rotations.run(),

@@ -15,6 +15,7 @@ from relay.core.delivery import SinkResponse
 from relay.core.event import LEAD_CAPTURED, Event
 from relay.core.retry import RetryPolicy
 from relay.core.routing import Ordered
+from relay.core.sink_status import WaitReason
 from relay.core.watch_history import WatchHistory
 
 
@@ -42,6 +43,11 @@ class SinkSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Longest wait for that before an attempt; then the message goes without."""
     retry: RetryPolicy = RetryPolicy()
 
+    @property
+    def reason_of_sends(self) -> WaitReason:
+        """Return what the next delivery waits for while those in flight take all slots."""
+        return "sends"
+
     def enriches(self, event: Event) -> bool:
         """Whether the event's message is to say what its person has watched."""
         return self.enrich and event.kind == LEAD_CAPTURED
@@ -61,6 +67,10 @@ class SinkSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     def send_timeout(self) -> Duration:
         """Return the timeout of one `send`, time in a batch included."""
         return self.timeout
+
+    def attempt_limit_s(self) -> float:
+        """Return the longest time from the start of an attempt to its end, in seconds."""
+        return self.send_timeout().seconds + (self.enrich_timeout.seconds if self.enrich else 0.0)
 
 
 class BatchSettings(SinkSettings, frozen=True, kw_only=True):

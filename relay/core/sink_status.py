@@ -6,6 +6,16 @@ import msgspec
 
 State = Literal["active", "throttled", "parked", "paused"]
 
+WaitReason = Literal[
+    "rate", "order", "pause", "breaker", "digest", "sends", "fetch", "credit", "settlement", "owner"
+]
+"""Why a sink with due deliveries begins none.
+
+`sends` and `digest`: those in flight take all slots, and are within their time limit.
+`credit`: requests go first. `settlement`: outcomes wait for the store. `owner`: another relay has
+the sink, or this one has just taken it over.
+"""
+
 
 class SinkStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Status of one sink; times are milliseconds since the epoch."""
@@ -24,6 +34,10 @@ class SinkStatus(msgspec.Struct, frozen=True, kw_only=True):
     last_error: str | None = None
     last_error_ms: int | None = None
     last_delivered_ms: int | None = None
+    waits_for: WaitReason | None = None
+    """Why the next delivery does not begin; None where one may, or none is due."""
+    stands_still_since_ms: int | None = None
+    """Since when deliveries were due and none began for no reason; None unless that is so."""
     is_elsewhere: bool = False
     """Whether another relay of a cluster dispatches it, or none yet."""
 

@@ -4,9 +4,12 @@ import asyncio
 from collections.abc import Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 from relay.core.errors import Temporary
 from relay.core.sink import Sink, SinkSettings
+from relay.core.sink_status import SinkStatus
+from relay.core.standstill import Standstill
 from relay.delivery.dispatcher import Dispatcher
 from relay.outbound.batching import is_cancelled
 from relay.telemetry import log
@@ -23,32 +26,43 @@ class ConfiguredSink(msgspec.Struct, eq=False):
     settings: SinkSettings
     sink: Sink
     dispatcher: Dispatcher
+    standstill: Standstill
     life: asyncio.Task[None] | None = None
     """None while another relay dispatches the sink."""
     checks: set[asyncio.Task[str | None]] = msgspec.field(default_factory=set)
     """Those in progress."""
     is_closing: bool = False
+    is_rebuilding: bool = False
+    """Whether its dispatcher is being built anew."""
+    is_held_by_order: bool = False
+    """Whether, at the last look, all its deliveries waited for others of their ordering keys."""
+    replacing: asyncio.Task[None] | None = None
+    """Replaces the sink by one with new connections."""
 
     @property
     def name(self) -> str:
         return self.settings.name
+
+    @property
+    def is_dispatched(self) -> bool:
+        """Whether this relay dispatches the sink."""
+        return self.life is not None or self.is_rebuilding
+
+    def status(self, *, now_ms: int) -> SinkStatus:
+        """Return the sink's status, with what was seen from outside its dispatcher."""
+        status = self.dispatcher.status()
+        since_ms = now_ms - round(self.standstill.seconds * 1000)
+        return replace(
+            status,
+            waits_for=status.waits_for or ("order" if self.is_held_by_order else None),
+            stands_still_since_ms=since_ms if self.standstill.seconds else None,
+        )
 
     async def run_after(self, predecessors: Sequence[asyncio.Task[None]]) -> None:
         """Dispatch once those that had the same name have left."""
         if predecessors:
             await asyncio.wait(predecessors)
         await self.dispatcher.run()
-
-    def follow(self, paused_ms: int | None, *, is_retried: bool) -> None:
-        """Take over what operators have ordered at another relay."""
-        is_paused = self.dispatcher.status().state == "paused"
-        self.dispatcher.refetch()
-        if paused_ms is not None and not is_paused:
-            self.dispatcher.pause(since_ms=paused_ms)
-        elif paused_ms is None and is_paused:
-            self.dispatcher.resume()
-        if is_retried:
-            self.dispatcher.probe_now()
 
     async def check(self) -> str | None:
         """Reach the destination without an event, as `Sink.check` does."""
@@ -71,12 +85,21 @@ class ConfiguredSink(msgspec.Struct, eq=False):
     async def close(self) -> None:
         """Close the sink within `CLOSE_TIMEOUT_S`; raises nothing."""
         self.is_closing = True
+        await self._close(self.sink)
+
+    async def replace_sink(self, fresh: Sink) -> None:
+        """Send through `fresh` once the sends under way have ended; closes the old sink."""
+        old, self.sink = self.sink, fresh
+        await self.dispatcher.replace(fresh)
+        await self._close(old)
+
+    async def _close(self, sink: Sink) -> None:
         try:
             async with asyncio.timeout(CLOSE_TIMEOUT_S):
                 # A running check could open a connection after the close.
                 for check in self.checks:
                     check.cancel()
                 await asyncio.gather(*self.checks, return_exceptions=True)
-                await self.sink.close()
+                await sink.close()
         except Exception as error:  # noqa: BLE001  whatever it is, the relay goes on without this sink
             log.get().error("sink.bug", sink=self.name, **log.describe(error))

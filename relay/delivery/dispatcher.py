@@ -13,7 +13,7 @@ from relay.core.delivery import Delivery
 from relay.core.delivery_credit import CreditAccount
 from relay.core.event import Event
 from relay.core.sink import Enricher, Sink, SinkSettings
-from relay.core.sink_status import SinkStatus, State
+from relay.core.sink_status import SinkStatus, State, WaitReason
 from relay.core.timeouts import Deadlines
 from relay.delivery.attempt import (
     AttemptResult,
@@ -107,6 +107,10 @@ class Dispatcher:
         self._awaits_credit = False
         """Whether `run` lacks nothing but credit, which wakes it."""
         self._deadlines = Deadlines(clock)
+        self._is_held = False
+        """Whether nothing starts, because the sink is being replaced."""
+        self.last_start_s = -math.inf
+        """Time of the last start of a send."""
 
     def wake(self) -> None:
         """Report that a delivery may be due; cheap when called often."""
@@ -177,7 +181,43 @@ class Dispatcher:
 
     def status(self) -> SinkStatus:
         """Return the sink's status."""
-        return self._reporter.status(self._breaker, in_flight=self._concurrency.in_flight)
+        return self._reporter.status(
+            self._breaker, in_flight=self._concurrency.in_flight, waits_for=self.waits_for()
+        )
+
+    def waits_for(self) -> WaitReason | None:
+        """Return why the next send does not start now; None if it may, or none is known to be due.
+
+        No reason outlasts its cause, so that a dispatcher which is stuck has none.
+        """
+        if self._breaker.state == "paused":
+            return "pause"
+        if self._group is None or not self._may_send():
+            return "owner"
+        if self._breaker.is_tripped:
+            return "breaker"
+        if min(self._breaker_wait()) > 0:
+            return "rate"
+        unsettled = self._settlement_writer.unsettled
+        if unsettled >= self._concurrency.unsettled_max:
+            return "settlement"
+        if not self._room_at_leisure():
+            in_time = self._clock.monotonic() < self.last_start_s + self._settings.attempt_limit_s()
+            return self._settings.reason_of_sends if in_time else None
+        if not self._fetcher.buffer:
+            return "fetch" if self._fetcher.fetching else None
+        return "credit" if self._backpressure.is_high() else None
+
+    async def replace(self, sink: Sink) -> None:
+        """Send through another sink once the sends under way have ended."""
+        self._is_held = True
+        try:
+            if self._slots:
+                await asyncio.wait(self._slots)
+            self._send = send_function(sink)
+        finally:
+            self._is_held = False
+            self._wakeup.set()
 
     async def drain(self, grace: Duration) -> None:
         """Start nothing more, and cancel sends that are still running after the grace.
@@ -193,7 +233,12 @@ class Dispatcher:
                 task.cancel()
         await self._settlement_writer.flush(max(FLUSH_MIN_S, until_s - self._clock.monotonic()))
         await self._settlement_writer.stop()
-        self._fetcher.release()
+        self._fetcher.stop()
+
+    async def sends_ended(self) -> None:
+        """Return once no send is in flight, also none that ignores its cancellation."""
+        if self._slots:
+            await asyncio.wait(self._slots)
 
     def _prefetch(self, group: asyncio.TaskGroup) -> None:
         # While the breaker blocks, deliveries are better left in the store.
@@ -238,6 +283,7 @@ class Dispatcher:
             return None
         tried = sum(1 for delivery in batch if delivery.tries)
         ticket = self._breaker.start(untried=len(batch) - tried, tried=tried, now_s=now_s)
+        self.last_start_s = now_s
         self._concurrency.begin(len(batch))
         self._credit.spend(len(batch))
         return batch, ticket
@@ -277,6 +323,8 @@ class Dispatcher:
 
     def _room_at_leisure(self) -> int:
         """Return the room without backpressure."""
+        if self._is_held:
+            return 0
         unsettled = self._settlement_writer.unsettled
         return self._concurrency.room(unsettled=unsettled, alone=False)
 

@@ -51,6 +51,8 @@ class Fetcher:
         """Whether to release the deliveries that the running fetch will return."""
         self._taken: list[Delivery] = []
         """Deliveries taken during the running fetch, which may return older ones."""
+        self._task: asyncio.Task[None] | None = None
+        """The last fetch."""
         self.fetching = False
         self.buffer = PrefetchBuffer(settings.slots())
 
@@ -116,7 +118,13 @@ class Fetcher:
         # Set before the fetch: a wakeup during it resets the time, and that must win.
         self._fetch_at_ms = math.inf
         self.fetching = True
-        group.create_task(self._fetch(group, limits, now_ms=now_ms))
+        self._task = group.create_task(self._fetch(group, limits, now_ms=now_ms))
+
+    def stop(self) -> None:
+        """Release all deliveries that have not started, and give up a running fetch."""
+        if self._task is not None:
+            self._task.cancel()
+        self.release()
 
     async def _fetch(
         self, group: asyncio.TaskGroup, limits: Mapping[Tier, int], *, now_ms: int

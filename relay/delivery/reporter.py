@@ -7,7 +7,7 @@ from relay.core.clock import Clock
 from relay.core.delivery import Result, Settlement
 from relay.core.errors import SinkError, StoreError
 from relay.core.sink import SinkSettings
-from relay.core.sink_status import SinkStatus, State, ThroughputWindow
+from relay.core.sink_status import SinkStatus, State, ThroughputWindow, WaitReason
 from relay.delivery.circuit_breaker import CircuitBreaker
 from relay.telemetry import log
 from relay.telemetry.activity_stream import ActivityStream
@@ -132,7 +132,9 @@ class DeliveryReporter:
             lag_ms=_lag_ms(settlement),
         )
 
-    def status(self, breaker: CircuitBreaker, *, in_flight: int) -> SinkStatus:
+    def status(
+        self, breaker: CircuitBreaker, *, in_flight: int, waits_for: WaitReason | None
+    ) -> SinkStatus:
         """Return the sink's status."""
         probe_at_s, now_s = breaker.probe_at_s, self._clock.monotonic()
         in_s = None if probe_at_s is None else max(0.0, probe_at_s - now_s)
@@ -148,6 +150,7 @@ class DeliveryReporter:
             last_error=error,
             last_error_ms=error_ms,
             last_delivered_ms=self.last_delivered_ms,
+            waits_for=waits_for,
         )
 
 

@@ -16,6 +16,7 @@ from relay.core.errors import StoreError
 from relay.core.event import Event
 from relay.core.sink import Enricher, Sink, SinkSettings
 from relay.core.sink_status import SinkStatus
+from relay.core.standstill import Standstill
 from relay.delivery.configured_sink import ConfiguredSink
 from relay.delivery.dispatcher import Dispatcher
 from relay.store import Store
@@ -75,8 +76,9 @@ class DispatcherSupervisor:
     ) -> dict[str, ConfiguredSink]:
         """Give each sink in `built` a dispatcher."""
         chosen = ((each, built[each.name]) for each in settings if each.name in built)
+        now_s = self._clock.monotonic()
         return {
-            each.name: ConfiguredSink(each, sink, self._dispatcher(each, sink))
+            each.name: ConfiguredSink(each, sink, self._dispatcher(each, sink), Standstill(now_s))
             for each, sink in chosen
         }
 
@@ -102,6 +104,8 @@ class DispatcherSupervisor:
         """
         if leaving := self._leaving_as(sink):
             await asyncio.wait(leaving)
+        if (ending := self._ending.get(sink)) is not None:
+            await asyncio.wait((ending,))
         member = self._members.get(sink)
         if member is None or member.life is None:
             return
@@ -110,13 +114,31 @@ class DispatcherSupervisor:
         member.dispatcher, member.life = self._dispatcher(member.settings, member.sink), None
         ended = self._ending[sink] = asyncio.get_running_loop().create_future()
         try:
-            await dispatcher.drain(grace)
-            await asyncio.wait((life,))
+            await _stop(dispatcher, life, grace)
             await self._store.reclaim(sink)
         finally:
             del self._ending[sink]
             ended.set_result(None)
-        self._metrics.drop_sink_state(sink)
+        if not member.is_rebuilding:
+            self._metrics.drop_sink_state(sink)
+
+    async def rebuild(self, sink: str) -> None:
+        """Dispatch a sink anew, once nothing is in flight and its leases are reclaimed.
+
+        Sends within their time limit end normally. Raises StoreError.
+        """
+        if (member := self._running(sink)) is None:
+            return
+        member.is_rebuilding = True
+        try:
+            await self.end(sink, grace=member.settings.send_timeout())
+            await self.begin(sink)
+        finally:
+            member.is_rebuilding = False
+
+    def dispatched(self) -> Sequence[ConfiguredSink]:
+        """Return the sinks that this relay dispatches."""
+        return [member for member in self._members.values() if member.is_dispatched]
 
     def _begin(
         self,
@@ -131,6 +153,8 @@ class DispatcherSupervisor:
             return
         if member.name in paused:
             member.dispatcher.pause(since_ms=paused[member.name])
+        if not member.is_rebuilding:
+            member.standstill = Standstill(self._clock.monotonic())
         member.life = self._parts.create_task(member.run_after(before_it))
 
     async def paused(self) -> Mapping[str, int]:
@@ -185,9 +209,7 @@ class DispatcherSupervisor:
     async def _leave(self, member: ConfiguredSink, grace: Duration) -> None:
         if (ending := self._ending.get(member.name)) is not None:
             await asyncio.wait((ending,))
-        await member.dispatcher.drain(grace)
-        if member.life is not None:
-            await asyncio.wait((member.life,))
+        await _stop(member.dispatcher, member.life, grace)
         await self._store.reclaim(member.name)
         await member.close()
         del self._leaving[member]
@@ -242,15 +264,51 @@ class DispatcherSupervisor:
             paused = await self.paused()
             for member in self._members.values():
                 if member.life is not None:
-                    since_ms = paused.get(member.name)
-                    member.follow(since_ms, is_retried=member.name in retried)
+                    self._follow(member, paused.get(member.name))
+                    if member.name in retried:
+                        self._retry(member)
+
+    def _follow(self, member: ConfiguredSink, paused_ms: int | None) -> None:
+        is_paused = member.dispatcher.status().state == "paused"
+        member.dispatcher.refetch()
+        if paused_ms is not None and not is_paused:
+            member.dispatcher.pause(since_ms=paused_ms)
+        elif paused_ms is None and is_paused:
+            self._resume(member)
+
+    def _resume(self, member: ConfiguredSink) -> None:
+        self._reconnect(member)
+        member.dispatcher.resume()
+
+    def _retry(self, member: ConfiguredSink) -> None:
+        if member.dispatcher.status().state != "active":
+            self._reconnect(member)
+        member.dispatcher.probe_now()
+
+    def _reconnect(self, member: ConfiguredSink) -> None:
+        """Replace the sink, with its connections, because the old ones may lead to the wrong place.
+
+        An operator who tries a sink again has changed something, perhaps where its name leads.
+        """
+        if member.replacing is None:
+            member.replacing = self._parts.create_task(self._replace(member))
+
+    async def _replace(self, member: ConfiguredSink) -> None:
+        try:
+            built = await asyncio.to_thread(self.build, (member.settings,))
+        except Exception as error:  # noqa: BLE001  a file that it names may have gone since
+            self._log.warning("sink.not_replaced", sink=member.name, **log.describe(error))
+        else:
+            await member.replace_sink(built[member.name])
+        finally:
+            member.replacing = None
 
     def statuses(self) -> Mapping[str, SinkStatus]:
         """How each sink is doing, here or at the relay that dispatches it."""
-        elsewhere = self._ownership.statuses()
+        elsewhere, now_ms = self._ownership.statuses(), self._clock.now_ms()
         return {
-            name: each.dispatcher.status()
-            if each.life is not None
+            name: each.status(now_ms=now_ms)
+            if each.is_dispatched
             else elsewhere.get(name)
             or SinkStatus(name=name, type=each.settings.type, state="standby", is_elsewhere=True)
             for name, each in self._members.items()
@@ -272,7 +330,7 @@ class DispatcherSupervisor:
         async with self._turn:
             await self._store.operations.resume(name)
             if (member := self._running(name)) is not None:
-                member.dispatcher.resume()
+                self._resume(member)
         self._log.info("sink.resumed", sink=name)
 
     async def retry(self, name: str, seq: int | None) -> int:
@@ -287,7 +345,7 @@ class DispatcherSupervisor:
         )
         await self._store.operations.retry(name)
         if (member := self._running(name)) is not None:
-            member.dispatcher.probe_now()
+            self._retry(member)
         self._log.info("sink.retried", sink=name, count=count)
         return count
 
@@ -331,3 +389,13 @@ class DispatcherSupervisor:
 
     def _everyone(self) -> list[ConfiguredSink]:
         return [*self._members.values(), *self._leaving]
+
+
+async def _stop(dispatcher: Dispatcher, life: asyncio.Task[None] | None, grace: Duration) -> None:
+    """End a dispatcher, and return once nothing of it is in flight."""
+    await dispatcher.drain(grace)
+    if life is not None:
+        await dispatcher.sends_ended()
+        # It has nothing left to do, whatever it waits for.
+        life.cancel()
+        await asyncio.wait((life,))

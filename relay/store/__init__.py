@@ -1,6 +1,6 @@
 """The protocol of a store, which each engine fulfils in a folder of its own."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple, Protocol
 
 import msgspec
@@ -67,6 +67,15 @@ class Backlog(msgspec.Struct, frozen=True):
     pending: int = 0
     dead: int = 0
     oldest_ms: int | None = None
+
+
+class FirstDue(msgspec.Struct, frozen=True, kw_only=True):
+    """What one sink could send next."""
+
+    due_ms: int | None = None
+    """Earliest due time of its due deliveries; None if none may be sent."""
+    is_held: bool = False
+    """Whether deliveries wait for earlier ones of their ordering key."""
 
 
 class StoreWarning(msgspec.Struct, frozen=True):
@@ -262,6 +271,10 @@ class Store(Protocol):
 
     async def backlogs(self) -> Mapping[str, Backlog]:
         """Return the backlog of every sink that ever had a delivery; no time is in the future."""
+        ...
+
+    async def first_due(self, sinks: Collection[str], *, now_ms: int) -> Mapping[str, FirstDue]:
+        """Return what each of the sinks could send next, leased or not."""
         ...
 
     async def probe(self, *, now_ms: int) -> None:

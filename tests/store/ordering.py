@@ -6,7 +6,7 @@ from collections import defaultdict
 from relay.core.delivery import Delivery, Result
 from relay.core.event import Event
 from relay.core.routing import Verdict
-from relay.store import Store
+from relay.store import FirstDue, Store
 from tests.conftest import NOW_MS
 from tests.store.conformance import Shelf, accept, event, ids, lease, settlement
 
@@ -112,6 +112,30 @@ class Ordering:
             await arrive(store, "video 1", "new")
             await arrive(store, "video 1", "old", at_ms=NOW_MS - HOUR_MS)
             assert list(await take(store)) == ["new"]
+
+    async def test_the_first_due_delivery_of_a_sink_is_known(self, shelf: Shelf) -> None:
+        later_ms, sinks = NOW_MS + HOUR_MS, ("sales", "crm")
+        async with shelf.open() as store:
+            nothing = FirstDue()
+            assert await store.first_due(sinks, now_ms=NOW_MS) == dict.fromkeys(sinks, nothing)
+            await arrive(store, "video 1", "a1", "a2")
+            found = await store.first_due(sinks, now_ms=later_ms)
+            assert found == {"sales": FirstDue(due_ms=NOW_MS, is_held=True), "crm": nothing}
+            assert await store.first_due((), now_ms=later_ms) == {}
+
+            # Leased or not.
+            taken = await take(store)
+            assert await store.first_due(sinks, now_ms=later_ms) == found
+
+            await store.settle(settlement(taken["a1"], "retry", due_ms=later_ms))
+            found = await store.first_due(sinks, now_ms=later_ms - 1)
+            assert found["sales"] == FirstDue(is_held=True)
+            found = await store.first_due(sinks, now_ms=later_ms)
+            assert found["sales"] == FirstDue(due_ms=later_ms, is_held=True)
+
+            await arrive(store, None, "free", at_ms=NOW_MS + 1)
+            found = await store.first_due(sinks, now_ms=later_ms - 1)
+            assert found["sales"] == FirstDue(due_ms=NOW_MS + 1, is_held=True)
 
     async def test_a_duplicate_takes_no_place_in_the_order(self, shelf: Shelf) -> None:
         async with shelf.open() as store:

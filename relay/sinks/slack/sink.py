@@ -17,6 +17,7 @@ from relay.core.errors import InvalidTemplate, Misconfigured, Refused, Temporary
 from relay.core.event import Event
 from relay.core.setting_errors import Faults
 from relay.core.sink import SinkSettings
+from relay.core.sink_status import WaitReason
 from relay.outbound import sink_url
 from relay.outbound.http import client as http_client
 from relay.outbound.http.responses import Response
@@ -48,6 +49,10 @@ class Settings(SinkSettings, frozen=True, kw_only=True):
     """Slack's own limit for one hook (slack.md, section 3)."""
     digest: DigestSettings | None = None
     """Sums up bursts of events; digests ignore `text` and `blocks`."""
+
+    @property
+    def reason_of_sends(self) -> WaitReason:
+        return "sends" if self.digest is None else "digest"
 
     def slots(self) -> int:
         return self.concurrency if self.digest is None else EVENTS_MAX

@@ -1,13 +1,13 @@
 """Queries for due deliveries: one page of a tier at a time, and when to read the next."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from typing import NamedTuple
 
 import msgspec
 
 from relay.core.delivery import Delivery
-from relay.store import Tier
+from relay.store import FirstDue, Tier
 from relay.store.postgres.driver import Database, Row
 from relay.store.postgres.fences import READ_GUARD, Fence, NotOwned
 from relay.store.postgres.leases import Position
@@ -87,6 +87,33 @@ chosen AS (
 SELECT {_COLUMNS}, taken, source, id, kind, created_at, received_at,
     CASE WHEN taken THEN body END, headers, reconstructed, digest, tier, {{next_due}}
 FROM owned LEFT JOIN chosen ON true ORDER BY tier, due_at, event
+"""
+# Of a turn only the first is free. A window, because all of a long backlog may wait for others.
+_FIRST_OF_TIER = f"""
+SELECT min(due_at) FILTER (WHERE free) AS due_at, count(*) FILTER (WHERE NOT free) AS held
+FROM (
+    SELECT due_at, turn IS NULL OR event = (
+        SELECT min(event) FROM relay.deliveries AS first
+        WHERE first.sink = own.sink AND first.turn = seen.turn AND first.status = 'pending'
+    ) AS free
+    FROM (
+        SELECT due_at, event, turn, replay FROM relay.deliveries AS d
+        WHERE d.sink = own.sink AND status = 'pending' AND {{belongs}} AND due_at <= %(now)s
+        ORDER BY due_at, event LIMIT {_WINDOWS[-1]}
+    ) AS seen
+    WHERE replay IS NULL OR NOT EXISTS (
+        SELECT 1 FROM relay.replays AS r WHERE r.id = seen.replay AND r.state = 'cancelled'
+    )
+) AS judged
+"""
+_FIRSTS_OF_TIERS = " UNION ALL ".join(
+    _FIRST_OF_TIER.format(belongs=belongs) for belongs in OF_TIER.values()
+)
+_FIRST_DUE = f"""
+SELECT own.sink, min(tier.due_at), sum(tier.held)::bigint > 0
+FROM (SELECT unnest(%(sinks)b::text[]) COLLATE "C" AS sink) AS own,
+    LATERAL ({_FIRSTS_OF_TIERS}) AS tier
+GROUP BY own.sink
 """
 _TURN, _TAKEN, _EVENT, _BODY, _DIGEST, _TIER, _NEXT = 5, 8, slice(9, 17), 14, 17, 18, 19
 """Columns of `_DUE`."""
@@ -175,6 +202,12 @@ def first_of_turns(
     rows = _rows(db, _DUE.format(seen=_FIRSTS, next_due="NULL"), values)
     due = [_due(query.sink, row) for row in rows if row[_TAKEN]]
     return due, frozenset(row[_TURN] for row in rows if row[_TAKEN] is False)
+
+
+def first_due(db: Database, sinks: Collection[str], *, now_ms: int) -> dict[str, FirstDue]:
+    """Return what each of the sinks could send next."""
+    rows = db.execute(_FIRST_DUE, {"sinks": list(sinks), "now": now_ms}).fetchall()
+    return {sink: FirstDue(due_ms=due_ms, is_held=is_held) for sink, due_ms, is_held in rows}
 
 
 @cache

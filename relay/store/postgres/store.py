@@ -9,9 +9,9 @@ from relay.core.delivery import Delivery, Settlement
 from relay.core.event import Event, Outcome, Unreadable
 from relay.core.routing import Verdict
 from relay.core.totals import Total
-from relay.store import Backlog, EngineVersion, Lease, Offer, StoreWarning, Tier
+from relay.store import Backlog, EngineVersion, FirstDue, Lease, Offer, StoreWarning, Tier
 from relay.store.ownership import MAINTENANCE
-from relay.store.postgres import accept, search, totals
+from relay.store.postgres import accept, due_queries, search, totals
 from relay.store.postgres.absences import PostgresAbsences
 from relay.store.postgres.accept import Acceptance
 from relay.store.postgres.audience import PostgresAudience
@@ -190,6 +190,13 @@ class PostgresStore:
             self._followed_s = now_s
             for total in self._totals.learn(await self._shared.reader.read(totals.refresh)):
                 self._counted(total)
+
+    async def first_due(self, sinks: Collection[str], *, now_ms: int) -> Mapping[str, FirstDue]:
+        if not sinks:
+            return {}
+        return await self._shared.reader.read(
+            lambda db: due_queries.first_due(db, sinks, now_ms=now_ms)
+        )
 
     async def probe(self, *, now_ms: int) -> None:
         await self._writer.submit(_probe, now_ms)

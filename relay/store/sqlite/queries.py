@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping
 import orjson
 
 from relay.core.delivery import Delivery, Status
-from relay.store import Lease, Tier
+from relay.store import FirstDue, Lease, Tier
 from relay.store.rows import EVENT, event_of, is_damaged, within_bytes
 from relay.store.sqlite.driver import Row, snapshot, sqlite3
 from relay.store.tiers import HELD_MS, OF_TIER
@@ -32,6 +32,23 @@ WHERE sink = ? AND status = 'pending' AND {belongs} AND due_at > ? AND due_at < 
 """
     for tier, belongs in OF_TIER.items()
 }
+_FIRST_DUE = {
+    tier: f"""
+SELECT min(due_at) FROM deliveries
+WHERE sink = :sink AND status = 'pending' AND {belongs} AND due_at <= :now
+    AND {"TRUE" if tier == "live" else _NOT_CANCELLED}
+"""
+    for tier, belongs in OF_TIER.items()
+}
+_HELD = " OR ".join(
+    f"""
+EXISTS (
+    SELECT 1 FROM deliveries
+    WHERE sink = :sink AND status = 'pending' AND {belongs} AND due_at >= {HELD_MS}
+)
+"""
+    for belongs in OF_TIER.values()
+)
 _DELIVERIES = f"""
 SELECT d.event, d.sink, d.attempts, d.first_attempt_at, d.replay, d.turn, d.tries, d.tried_at,
        {EVENT}, e.digest
@@ -118,6 +135,20 @@ def _delivery(row: Row) -> Delivery:
         tried_ms=row[7],
         event=event_of(row[8:16]),
     )
+
+
+def first_due(
+    db: sqlite3.Connection, sinks: Iterable[str], *, now_ms: int, cancelled: Collection[int]
+) -> dict[str, FirstDue]:
+    """Return what each of the sinks could send next."""
+    found = {}
+    for sink in sinks:
+        values = {"sink": sink, "now": now_ms, "cancelled": orjson.dumps([*cancelled]).decode()}
+        firsts = [db.execute(sql, values).fetchone()[0] for sql in _FIRST_DUE.values()]
+        due_ms = min((ms for ms in firsts if ms is not None), default=None)
+        is_held = db.execute(f"SELECT {_HELD}", values).fetchone()[0]
+        found[sink] = FirstDue(due_ms=due_ms, is_held=bool(is_held))
+    return found
 
 
 def oldest(db: sqlite3.Connection, sinks: Iterable[str]) -> dict[str, int]:

@@ -4,7 +4,7 @@ One process holds the store, so leases are kept in memory: after a crash all pen
 due again.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from functools import partial
 from pathlib import Path
@@ -22,6 +22,7 @@ from relay.core.totals import Total
 from relay.store import (
     Backlog,
     EngineVersion,
+    FirstDue,
     Lease,
     Offer,
     Space,
@@ -259,6 +260,12 @@ class SqliteStore:
             sink: Backlog(tally[Status.PENDING], tally[Status.DEAD], received.get(sink))
             for sink, tally in self._tallies.items()
         }
+
+    async def first_due(self, sinks: Collection[str], *, now_ms: int) -> Mapping[str, FirstDue]:
+        cancelled = frozenset(self._shared.cancelled)
+        return await self._shared.reader.read(
+            lambda db: queries.first_due(db, sinks, now_ms=now_ms, cancelled=cancelled)
+        )
 
     async def probe(self, *, now_ms: int) -> None:
         self._shared.room.require()

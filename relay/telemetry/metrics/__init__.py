@@ -27,6 +27,7 @@ from relay.telemetry.metrics.labels import (
     SETTLED,
     SKEW,
     STATES,
+    WAITS,
 )
 from relay.telemetry.metrics.outages import OutageMetrics
 from relay.telemetry.metrics.process import ProcessMetrics
@@ -197,6 +198,17 @@ class Metrics:
             {"sink": OPEN, "state": STATES},
         )
 
+        self._standstills = self._registry.gauge(
+            "relay_sink_standstill_seconds",
+            "Time for which an active sink has begun no due delivery, for no reason.",
+            {"sink": OPEN},
+        )
+        self._waits = self._registry.gauge(
+            "relay_sink_waits_for",
+            "1 for the reason why the sink begins no delivery now, 0 for the others.",
+            {"sink": OPEN, "reason": WAITS},
+        )
+
     def add_source(self, source: str) -> None:
         """Create all series of a source; existing ones keep their values."""
         self._registry.add("source", source)
@@ -291,9 +303,18 @@ class Metrics:
         for known in STATES:
             self._states[sink, known] = known == state
 
+    def sink_waits(self, sink: str, reason: str | None) -> None:
+        for known in WAITS:
+            self._waits[sink, known] = known == reason
+
+    def standstill(self, sink: str, seconds: float) -> None:
+        self._standstills[sink] = seconds
+
     def drop_sink_state(self, sink: str) -> None:
         """Stop exposing the state of a sink that another relay dispatches now."""
-        self._states.drop(sink)
+        for gauge in (self._states, self._waits):
+            gauge.drop(sink)
+        self._standstills[sink] = 0
 
     def last_events_ms(self, source: str) -> dict[str, int]:
         """Return the receipt of the last event of each kind, in milliseconds since the epoch."""

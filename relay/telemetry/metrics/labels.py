@@ -4,6 +4,7 @@ from typing import get_args
 
 from relay.core.errors import BodyFault, RejectReason
 from relay.core.event import KINDS, WEBHOOK_TEST
+from relay.core.sink_status import WaitReason
 
 CODES = (200, 202, 401, 404, 405, 408, 413, 503)
 NOT_HTTP = (400, 505)
@@ -20,6 +21,7 @@ DROPPED = ("count", "bytes", "rate", "store")
 ENRICHED = ("answered", "cached", "erased", "late", "failed", "paused", "busy")
 MEMBER_STATES = ("live", "away")
 STATES = ("active", "throttled", "parked", "paused")
+WAITS = get_args(WaitReason)
 ALL_KINDS = (*KINDS, "other")
 RECONSTRUCTED_KINDS = tuple(kind for kind in KINDS if kind != WEBHOOK_TEST)
 
