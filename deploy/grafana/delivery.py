@@ -10,6 +10,23 @@ STATES = {"active": GOOD, "paused": GREY, "throttled": DOUBTFUL, "parked": BAD}
 WORST_STATE = " or ".join(
     f'{number} * relay_sink_state{{SINK, state="{state}"}}' for number, state in enumerate(STATES)
 )
+WAITS = {
+    "rate": GREY,
+    "order": GREY,
+    "pause": GREY,
+    "digest": GREY,
+    "sends": GOOD,
+    "breaker": DOUBTFUL,
+    "fetch": GOOD,
+    "credit": PURPLE,
+    "settlement": PURPLE,
+    "owner": DOUBTFUL,
+}
+WAITS_FOR = " or ".join(
+    f'{number} * (relay_sink_waits_for{{SINK, reason="{reason}"}} == 1)'
+    for number, reason in enumerate(WAITS, 1)
+)
+STILL = "relay_sink_standstill_seconds{SINK}"
 LAGS = "relay_delivery_lag_seconds_bucket{SINK}"
 PENDING = shared("relay_pending_deliveries{SINK}")
 DEAD = shared("relay_dead_letters{SINK}")
@@ -32,6 +49,12 @@ PANELS = [
             "dthms", alerts=["RelayBacklogOld"]),
         levels("Dead letters", {"{{sink}}": f"sum by (sink) ({DEAD})"}, "locale",
             decimals=0, alerts=["RelayDeadLetters", "RelayDeadLettersForgotten"]),
+    ),
+    *line(6,
+        states("What the sinks wait for", {"{{sink}}": f"max by (sink) ({WAITS_FOR})"},
+            mappings=words(*((number, *each) for number, each in enumerate(WAITS.items(), 1)))),
+        levels("Standing still for no reason", {"{{sink}}": f"max by (sink) ({STILL})"},
+            "dthms", alerts=["RelaySinkStandsStill"]),
     ),
     *row("Deliveries"),
     *line(8,

@@ -5,7 +5,9 @@ import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
+from typing import Any
 
+from relay.core.sink_status import REASON_WORDS
 from relay.core.units import span
 
 _LAST_S = 253_370_764_800
@@ -102,6 +104,15 @@ def ago(ms: int | None, *, now_ms: int | None = None) -> str:
 def when(ms: int, *, now_ms: int | None = None) -> str:
     """Format a moment as its local time and its distance from now."""
     return f"{moment(ms)}, {ago(ms, now_ms=now_ms)}"
+
+
+def waits_for(condition: Mapping[str, Any], *, now_ms: int | None = None) -> str | None:
+    """Format what a sink waits for, by its `SinkStatus` as JSON; None if it is free to send."""
+    since_ms, reason = condition["stands_still_since_ms"], condition["waits_for"]
+    if since_ms is not None:
+        return f"nothing: stands still (began {ago(since_ms, now_ms=now_ms)})"
+    # One of a newer relay may be unknown.
+    return None if reason is None else REASON_WORDS.get(reason, reason)
 
 
 def deliveries(count: int) -> str:

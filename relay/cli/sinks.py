@@ -8,7 +8,7 @@ import click
 from relay.cli import check_results
 from relay.cli.client import Client, relay_command
 from relay.cli.completion import names_of
-from relay.cli.output import ago, deliveries, safe, table
+from relay.cli.output import ago, deliveries, safe, table, waits_for
 from relay.cli.parameters import name_option
 from relay.cli.printing import Output
 
@@ -44,6 +44,7 @@ def _row(view: dict[str, Any]) -> dict[str, object]:
         "OLDEST": ago(view["oldest_pending_ms"]),
         "DEAD": view["dead"],
         "PER MINUTE": condition["delivered_last_minute"],
+        "WAITS FOR": waits_for(condition),
         "NEXT TRY": ago(condition["next_try_ms"]),
         "LAST ERROR": None if error is None else f"{error} ({ago(error_ms)})",
     }

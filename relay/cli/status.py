@@ -7,7 +7,7 @@ import click
 import httpx
 
 from relay.cli.client import connected
-from relay.cli.output import ago, flow, moment, pairs, table, when
+from relay.cli.output import ago, flow, moment, pairs, table, waits_for, when
 from relay.cli.parameters import json_option
 from relay.cli.printing import Output
 from relay.cli.target import Target, relay_options
@@ -70,8 +70,17 @@ def _problem(problem: dict[str, Any], *, now_ms: int) -> Iterator[str]:
     yield f"next: {problem['next']}"
 
 
+_GONE: dict[str, Any] = {
+    "state": "not configured",
+    "since_ms": None,
+    "waits_for": None,
+    "stands_still_since_ms": None,
+}
+"""The condition of a sink that is only in the store."""
+
+
 def _sink(sink: dict[str, Any], *, now_ms: int) -> dict[str, object]:
-    condition = sink["condition"] or {"state": "not configured", "since_ms": None}
+    condition = sink["condition"] or _GONE
     return {
         "SINK": sink["name"],
         "STATE": condition["state"],
@@ -80,6 +89,7 @@ def _sink(sink: dict[str, Any], *, now_ms: int) -> dict[str, object]:
         "OLDEST": ago(sink["oldest_pending_ms"], now_ms=now_ms),
         "REPLAY": ago(sink["replaying_since_ms"], now_ms=now_ms),
         "DEAD": "?" if sink["dead"] is None else sink["dead"],
+        "WAITS FOR": waits_for(condition, now_ms=now_ms),
     }
 
 

@@ -16,6 +16,20 @@ WaitReason = Literal[
 the sink, or this one has just taken it over.
 """
 
+REASON_WORDS: dict[WaitReason, str] = {
+    "rate": "its rate",
+    "order": "an earlier event of its key",
+    "pause": "a person: it is paused",
+    "breaker": "the next probe",
+    "digest": "its digest",
+    "sends": "a send in flight",
+    "fetch": "the store to answer",
+    "credit": "requests, which go first",
+    "settlement": "outcomes to be stored",
+    "owner": "its owner to change",
+}
+"""For people, after "waits for"."""
+
 
 class SinkStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Status of one sink; times are milliseconds since the epoch."""

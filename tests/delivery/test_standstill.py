@@ -153,7 +153,8 @@ async def test_a_dispatcher_that_is_stuck_is_seen_and_built_anew(
             assert bench.status.stands_still_since_ms is not None
             await bench.looks(0.5 * MINUTE_S)
             assert bench.sink.ids == ["a"]
-            assert (bench.standstill_s, bench.status.stands_still_since_ms) == (0, None)
+            assert bench.standstill_s == 0
+        assert bench.status.stands_still_since_ms is None
     lines = [line for line in log if line["event"] in ("sink.stands_still", "sink.rebuilt")]
     assert [line["event"] for line in lines] == ["sink.stands_still", "sink.rebuilt"]
     waited_for = "fetch" if method == "lease" else "nothing that it knows of"
@@ -290,7 +291,7 @@ async def test_sends_under_way_end_on_the_old_connections_before_the_new_ones_ar
         assert (bench.built[-1].ids, bench.sink.closed_s) == ([], None)
         await asyncio.sleep(5)
         assert [each.ids for each in bench.built] == [["a"], ["b"]]
-        assert bench.sink.done == [(pytest.approx(5.0), "a")]
+        assert bench.sink.done[0][0] == pytest.approx(5.0)
         assert bench.sink.closed_s == pytest.approx(5.0)
 
 

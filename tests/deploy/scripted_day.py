@@ -22,7 +22,7 @@ from random import Random
 from typing import NamedTuple
 
 from relay.core.event import LEAD_CAPTURED, MILESTONES, VIDEO_WATCHED, WEBHOOK_TEST, Outcome
-from relay.core.sink_status import State
+from relay.core.sink_status import State, WaitReason
 from relay.core.totals import Total
 from relay.telemetry.metrics import UNKNOWN, Metrics
 from tests.deploy.incidents import (
@@ -41,6 +41,14 @@ from tests.deploy.incidents import (
 
 BEFORE = 50_000
 """How many leads, and views of each milestone, a source has had before the day."""
+
+WAITS_IN: dict[State, WaitReason] = {
+    "paused": "pause",
+    "throttled": "breaker",
+    "parked": "breaker",
+    "active": "rate",
+}
+"""Why a sink in this state begins no delivery."""
 
 
 class Arrival(NamedTuple):
@@ -259,6 +267,8 @@ class ScriptedDay:
             self._count(queue)
             return
         self._metrics.sink_state(queue.name, state)
+        self._metrics.sink_waits(queue.name, WAITS_IN.get(state))
+        self._metrics.standstill(queue.name, 0)
         if state == "active":
             while queue.waiting:
                 self._send(queue, queue.waiting.popleft(), now_s)

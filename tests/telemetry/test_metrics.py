@@ -37,6 +37,7 @@ CONTRACT = {
     "relay_oldest_pending_timestamp_seconds": {"sink"},
     "relay_dead_letters": {"sink"},
     "relay_sink_state": {"sink", "state"},
+    "relay_sink_standstill_seconds": {"sink"},
     "relay_store_commit_seconds": set(),
     "relay_store_bytes": set(),
     "relay_store_free_bytes": set(),
@@ -44,6 +45,7 @@ CONTRACT = {
     "relay_reconstructed_events_total": {"source", "event"},
 }
 OURS: dict[str, set[str]] = {
+    "relay_sink_waits_for": {"sink", "reason"},
     "relay_connections_limited_total": {"listener", "reason"},
     "relay_damaged_bodies_total": {"sink"},
     "relay_downtime_seconds": set(),
@@ -137,6 +139,8 @@ def test_counters_end_in_total_and_times_are_histograms(metrics: Metrics) -> Non
         ("relay_oldest_pending_timestamp_seconds", {"sink": "crm"}),
         ("relay_dead_letters", {"sink": "crm"}),
         ("relay_sink_state", {"sink": "crm", "state": "throttled"}),
+        ("relay_sink_waits_for", {"sink": "crm", "reason": "rate"}),
+        ("relay_sink_standstill_seconds", {"sink": "crm"}),
         ("relay_store_commit_seconds_count", {}),
         ("relay_store_bytes", {}),
     ],
@@ -231,6 +235,15 @@ def test_a_sink_is_in_one_state_only(metrics: Metrics) -> None:
     metrics.sink_state("crm", "parked")
     assert value(metrics, "relay_sink_state", sink="crm", state="parked") == 1
     assert value(metrics, "relay_sink_state", sink="crm", state="active") == 0
+
+
+def test_a_sink_waits_for_one_reason_at_most(metrics: Metrics) -> None:
+    metrics.sink_waits("crm", "rate")
+    metrics.sink_waits("crm", "sends")
+    assert value(metrics, "relay_sink_waits_for", sink="crm", reason="sends") == 1
+    assert value(metrics, "relay_sink_waits_for", sink="crm", reason="rate") == 0
+    metrics.sink_waits("crm", None)
+    assert value(metrics, "relay_sink_waits_for", sink="crm", reason="sends") == 0
 
 
 def test_a_refused_reload_sets_the_gauge_to_0(metrics: Metrics) -> None:

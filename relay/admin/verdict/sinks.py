@@ -12,6 +12,9 @@ from relay.core.units import span
 THROTTLED_MS = 15 * MINUTE_MS
 """A destination's restart or update takes less."""
 
+STANDSTILL_MS = MINUTE_MS
+"""The dispatcher is built anew at the same time, which mostly ends it."""
+
 BEHIND_MS = 30 * MINUTE_MS
 PAUSED_MS = 2 * DAY_MS
 
@@ -21,11 +24,30 @@ def findings(sink: SinkFacts, *, now_ms: int) -> Iterator[Finding]:
         yield from _gone(sink, now_ms=now_ms)
     elif sink.condition.state == "standby":
         pass  # The cluster's findings have it, if it lasts.
+    elif stands_still(sink.condition, now_ms=now_ms):
+        yield _still(sink, sink.condition, now_ms=now_ms)
     elif sink.condition.state == "active":
         yield from _slow(sink, sink.condition, now_ms=now_ms)
     else:
         yield _closed(sink, sink.condition, now_ms=now_ms)
     yield from _dead_letters(sink)
+
+
+def stands_still(status: SinkStatus, *, now_ms: int) -> bool:
+    """Whether due deliveries have not begun for too long, for no reason."""
+    return is_over(status.stands_still_since_ms, STANDSTILL_MS, now_ms=now_ms)
+
+
+def _still(sink: SinkFacts, status: SinkStatus, *, now_ms: int) -> Finding:
+    return Finding(
+        severity="page",
+        what=f"sink {sink.name} stands still",
+        since_ms=status.stands_still_since_ms,
+        why=f"{_backlog(sink, now_ms=now_ms)}; deliveries are due, none begins, and nothing says "
+        "why; its dispatcher was built anew, once",
+        next=f"relay sinks retry {shlex.quote(sink.name)}",
+        runbook="relaysinkstandsstill",
+    )
 
 
 def _gone(sink: SinkFacts, *, now_ms: int) -> Iterator[Finding]:

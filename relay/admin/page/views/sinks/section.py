@@ -22,9 +22,10 @@ from relay.admin.page.views.sinks import sink
 from relay.admin.page.views.sinks import trial as sink_trial
 from relay.admin.page.views.sinks.states import Strip, strip_of
 from relay.admin.page.visit import Context, Done, Notice, Visit
+from relay.admin.verdict import sinks as verdict
 from relay.core.errors import StoreError
 from relay.core.minutes import DAY_MS
-from relay.core.sink_status import SinkStatus
+from relay.core.sink_status import REASON_WORDS, SinkStatus
 from relay.store.sink_states import Span
 
 
@@ -41,6 +42,8 @@ class SinkRow(msgspec.Struct, frozen=True, kw_only=True):
     oldest_ms: int | None
     dead: int | None
     day: Strip
+    waits_for: str | None
+    stands_still: bool
 
 
 async def sink_rows(visit: Visit, sinks: Sequence[SinkFacts]) -> list[SinkRow]:
@@ -66,6 +69,8 @@ def _row(sink: SinkFacts, spans: Sequence[Span], now_ms: int) -> SinkRow:
         oldest_ms=sink.oldest_pending_ms,
         dead=sink.dead,
         day=strip_of(spans, DAY_MS, now_ms),
+        waits_for=REASON_WORDS[status.waits_for] if status.waits_for else None,
+        stands_still=verdict.stands_still(status, now_ms=now_ms),
     )
 
 

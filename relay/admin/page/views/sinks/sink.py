@@ -18,7 +18,7 @@ from relay.admin.page.visit import Context, Visit
 from relay.admin.verdict import sinks as verdict
 from relay.core.minutes import DAY_MS, HOUR_MS
 from relay.core.sink import SinkSettings
-from relay.core.sink_status import SinkStatus
+from relay.core.sink_status import REASON_WORDS, SinkStatus
 from relay.store.sink_states import Span
 from relay.store.statistics import DURATIONS_MS, AttemptSummary
 
@@ -54,19 +54,21 @@ async def read_sink(visit: Visit, page: SinkPage) -> Context:
     attempts = await visit.run(summarize_attempts, AttemptsOf(name=page.name, since_ms=since_ms))
     facts = await _facts(visit, page.name)
     spans = await visit.admin.store.sink_states.since(visit.now_ms - WEEK_MS)
-    settings = settings_named(visit, page.name)
+    settings, status = settings_named(visit, page.name), facts.status()
     return {
         "name": page.name,
         "over": page.over,
         "facts": facts,
-        "status": facts.status(),
+        "status": status,
+        "waits_for": REASON_WORDS[status.waits_for] if status.waits_for else None,
+        "stands_still": verdict.stands_still(status, now_ms=visit.now_ms),
         "findings": list(verdict.findings(facts, now_ms=visit.now_ms)),
         "route": settings,
         "settings": [] if settings is None else settings_of_sink(settings),
         "attempts": attempts,
         "results": _results(attempts),
         "durations": _DURATIONS,
-        "commands": _commands(facts.status()),
+        "commands": _commands(status),
         "sources": visit.admin.rotations.sources,
         **_states(spans.get(page.name, ()), visit.now_ms),
     }
