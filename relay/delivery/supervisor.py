@@ -376,7 +376,12 @@ class DispatcherSupervisor:
 
     async def drain(self, grace: Duration) -> None:
         """Start no further sends, and let those in flight finish within the grace."""
-        await asyncio.gather(*(member.dispatcher.drain(grace) for member in self._everyone()))
+        everyone = self._everyone()
+        await asyncio.gather(*(member.dispatcher.drain(grace) for member in everyone))
+        for member in everyone:
+            if member.life is not None:
+                # It has nothing left to do, whatever it waits for.
+                member.life.cancel()
 
     async def close(self) -> None:
         """Close all sinks once, in parallel, each within `CLOSE_TIMEOUT_S`; raises nothing.
