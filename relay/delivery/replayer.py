@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Literal
 
@@ -131,7 +131,7 @@ class Replayer:
             self._wakeup.clear()
             try:
                 if self._has_turn():
-                    wait_s = await self._advance(wait_s or POLL_MIN_S)
+                    wait_s = await self._advance(wait_s or 0.0)
                 else:
                     wait_s = TURN_POLL_S
             except StoreUnavailable as error:
@@ -143,21 +143,17 @@ class Replayer:
                     await self._wakeup.wait()
 
     async def _advance(self, waited_s: float) -> float | None:
-        """Advance every running replay as far as possible now; return the next poll interval.
+        """Advance every running replay by a step; return the next poll interval.
 
-        None if no replay runs.
+        None if no replay runs. A step at a time, so that none waits for the end of another.
         """
         running = await self._operations.running()
         self._cursors = {each.id: self._cursors.get(each.id, {}) for each in running}
-        steps = 0
-        for replay in running:
-            while await self._step(replay):
-                steps += 1
-                # Requests, deliveries and API calls run between two steps.
-                await asyncio.sleep(0)
+        steps = [await self._step(replay) for replay in running]
         if not running:
             return None
-        return POLL_MIN_S if steps else min(2 * waited_s, POLL_MAX_S)
+        # Requests, deliveries and API calls run between two steps.
+        return 0.0 if any(steps) else min(max(2 * waited_s, POLL_MIN_S), POLL_MAX_S)
 
     async def _step(self, replay: Replay) -> bool:
         """Open the next deliveries of the sinks that run low; True if it did."""
@@ -173,8 +169,19 @@ class Replayer:
         low = {sink: cursors[sink] for sink in unfinished if ahead.get(sink, 0) < PENDING_MAX}
         if not low:
             return False
-        # Sinks with the same progress share one read.
-        start = min(low.values())
+        # One that has fallen behind does not hold up the others.
+        opened = [
+            await self._open(replay, cursors, low, start) for start in sorted({*low.values()})
+        ]
+        return all(opened)
+
+    async def _open(
+        self, replay: Replay, cursors: dict[str, int], low: Mapping[str, int], start: int
+    ) -> bool:
+        """Open the next deliveries of sinks with the same progress, which share one read.
+
+        False if the replay has ended.
+        """
         group = [sink for sink, cursor in low.items() if cursor == start]
         chosen = await self._operations.choose(
             replay.selection, self.routes, after=start, until=replay.until, limit=EVENTS_PER_STEP
@@ -190,7 +197,7 @@ class Replayer:
         current = await self._operations.open(
             replay, deliveries, cursor=min(cursors.values()), now_ms=self._clock.now_ms()
         )
-        own_cursors |= dict.fromkeys(group, end)
+        self._cursors[replay.id] |= dict.fromkeys(group, end)
         self._activity.count("replay")
         for sink in {delivery.sink for delivery in deliveries}:
             self._wake(sink)

@@ -2,6 +2,8 @@
 
 import asyncio
 from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -10,11 +12,12 @@ from relay.core.errors import StoreFull
 from relay.core.event import Event
 from relay.core.routing import Route, Verdict
 from relay.delivery import replayer
-from relay.delivery.replayer import EVENTS_PER_STEP, PENDING_MAX, STORE_RETRY_S
+from relay.delivery.replayer import EVENTS_PER_STEP, PENDING_MAX, STORE_RETRY_S, TURN_POLL_S
 from relay.store import Tier
-from relay.store.replays import Mark, PlannedDelivery
+from relay.store.replays import Mark, PlannedDelivery, Replay
 from relay.store.selection import Selection
 from relay.store.sqlite.disk import Room
+from relay.store.sqlite.operations import SqliteOperations
 from tests.conftest import NOW_MS
 from tests.delivery.replaying import TAKEN_AT_ONCE, Bench, event, replaying
 from tests.store.conformance import settlement
@@ -82,6 +85,60 @@ async def test_a_sink_that_takes_nothing_does_not_delay_the_others(tmp_path: Pat
         assert (await bench.now(begun)).state == "running"
         rest = await bench.drain(begun, "down")
         assert len(set(rest["down"])) == len(rest["down"]) == count
+
+
+@contextmanager
+def steps_of_sinks_that_take_all(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[list[tuple[int, set[str]]]]:
+    """Record which replay each step is of, and which sinks it opens deliveries for."""
+    steps: list[tuple[int, set[str]]] = []
+    operations = bench.store.operations
+
+    async def under_way(_: int) -> dict[str, int]:
+        return {}
+
+    async def opened(replay: Replay, deliveries: Sequence[PlannedDelivery], **rest: int) -> Replay:
+        steps.append((replay.id, {each.sink for each in deliveries}))
+        return await SqliteOperations.open(operations, replay, deliveries, **rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(operations, "under_way", under_way)
+        patch.setattr(operations, "open", opened)
+        yield steps
+
+
+async def test_no_replay_waits_for_the_end_of_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with replaying(tmp_path, "sales", "crm") as bench:
+        await bench.accept(
+            *(event(number) for number in range(6 * EVENTS_PER_STEP)), sinks=["sales", "crm"]
+        )
+        bench.has_turn = False
+        await asyncio.sleep(TURN_POLL_S)
+        with steps_of_sinks_that_take_all(bench, monkeypatch) as steps:
+            for sink in ("sales", "crm"):
+                await bench.begin(Selection(sink=sink))
+            bench.has_turn = True
+            await asyncio.sleep(2 * TURN_POLL_S)
+        assert {sink for _, sinks in steps[:2] for sink in sinks} == {"sales", "crm"}
+
+
+async def test_no_sink_of_a_replay_waits_for_one_that_has_fallen_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = PENDING_MAX + 9 * EVENTS_PER_STEP
+    sinks = ["sales", "slow"]
+    async with replaying(tmp_path, *sinks) as bench:
+        await bench.accept(*(event(number) for number in range(count)), sinks=sinks)
+        begun = await bench.begin(Selection())
+        await bench.until_still(begun)
+        await bench.take_all("sales")
+        await bench.until_still(begun)
+        with steps_of_sinks_that_take_all(bench, monkeypatch) as steps:
+            await asyncio.sleep(1)
+        assert {sink for _, sinks in steps[:2] for sink in sinks} == {"sales", "slow"}
 
 
 async def test_a_replay_is_done_once_all_its_deliveries_are_settled(tmp_path: Path) -> None:
