@@ -62,7 +62,10 @@ class DispatcherSupervisor:
         self._parts: asyncio.TaskGroup
         self._closing: asyncio.Future[list[None]] | None = None
         self._turn = asyncio.Lock()
-        """Held from a look at the paused sinks until that has had its effect."""
+        """Held from a look at the paused sinks until that has had its effect.
+
+        Not during a write, which operators' long ones may delay: a sink that begins waits for it.
+        """
 
     def build(self, settings: Iterable[SinkSettings]) -> dict[str, Sink]:
         """Make sinks by name, with no connection; on any thread, because some take a while.
@@ -318,8 +321,8 @@ class DispatcherSupervisor:
         """Hold the sink's deliveries until `resume`, also over a restart; raises KeyError."""
         _ = self._members[name]
         now_ms = self._clock.now_ms()
+        await self._store.operations.pause(name, now_ms=now_ms)
         async with self._turn:
-            await self._store.operations.pause(name, now_ms=now_ms)
             if (member := self._running(name)) is not None:
                 member.dispatcher.pause(since_ms=now_ms)
         self._log.info("sink.paused", sink=name)
@@ -327,8 +330,8 @@ class DispatcherSupervisor:
     async def resume(self, name: str) -> None:
         """Deliver again; raises KeyError."""
         _ = self._members[name]
+        await self._store.operations.resume(name)
         async with self._turn:
-            await self._store.operations.resume(name)
             if (member := self._running(name)) is not None:
                 self._resume(member)
         self._log.info("sink.resumed", sink=name)

@@ -11,6 +11,7 @@ from relay.core import sample_events
 from relay.core.config_values import Duration
 from relay.core.sink_status import SinkStatus
 from relay.store.ownership import ApplyOrders, Cluster, Dispatching, Introduction
+from relay.store.sqlite.operations import SqliteOperations
 from tests import service
 from tests.caller import post
 from tests.stub_server import Reply, StubServer, until
@@ -100,6 +101,24 @@ async def test_a_sink_is_sent_to_only_while_this_relay_holds_it(
         await accept(relay, "evt_after")
         assert supervisor.statuses()["all"] == ELSEWHERE
         assert len(destination.requests) == 1
+
+
+async def test_a_sink_begins_while_an_operators_write_waits(
+    tmp_path: Path, ownership: Scripted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def wait(*_: object, **__: object) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(SqliteOperations, "pause", wait)
+    async with StubServer() as destination, serving(tmp_path, destination) as relay:
+        supervisor = relay.service.supervisor
+        pausing = asyncio.create_task(supervisor.pause("leads"))
+        await asyncio.sleep(0)
+        ownership.held = {"all"}
+        async with asyncio.timeout(5):
+            await supervisor.begin("all")
+        assert supervisor.statuses()["all"].state == "active"
+        pausing.cancel()
 
 
 async def test_an_end_cancels_what_outlasts_the_grace_and_a_new_begin_sends_it_again(

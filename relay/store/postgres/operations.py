@@ -184,4 +184,5 @@ class PostgresOperations(Part):
         await self._background.transact(lambda db: orders.count_retry(db, storable(sink)))
 
     async def paused(self) -> Mapping[str, int]:
-        return await self._reader.read(operator_queries.paused)
+        # A sink that begins waits for it.
+        return await self._shared.leaser.read(operator_queries.paused)

@@ -204,7 +204,8 @@ class SqliteOperations(Part):
         """There is no other relay."""
 
     async def paused(self) -> Mapping[str, int]:
-        return await self._reader.read(operator_queries.paused)
+        # A sink that begins waits for it.
+        return await self._shared.leaser.read(operator_queries.paused)
 
     def _count_opened(self, result: tuple[Replay, operator_writes.Moved]) -> None:
         self._shared.count(result[1])
