@@ -225,6 +225,7 @@ class Dispatcher:
         Their deliveries are due again after the next start.
         """
         self._draining, self._group = True, None
+        self._fetcher.stop()
         self._wakeup.set()
         until_s = self._clock.monotonic() + grace.seconds
         if self._slots:

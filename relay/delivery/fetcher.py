@@ -42,17 +42,17 @@ class Fetcher:
         self._set_back = ClockSetBack(clock)
         # A restart forgets requested pauses; only the due times that they led to are left.
         self._wait_cap_ms: int | None = max(self._longest_ms, RETRY_AFTER_CAP_MS)
-        """Longest legitimate wait of a delivery, to be enforced by the next fetch.
+        """Longest legitimate wait of a delivery, to be enforced beside the next fetch.
 
         A longer one comes from a clock that was ahead.
         """
+        self._capping: asyncio.Task[None] | None = None
+        self._fetching: asyncio.Task[None] | None = None
         self._fetch_at_ms = 0.0
         self._outdated = False
         """Whether to release the deliveries that the running fetch will return."""
         self._taken: list[Delivery] = []
         """Deliveries taken during the running fetch, which may return older ones."""
-        self._task: asyncio.Task[None] | None = None
-        """The last fetch."""
         self.fetching = False
         self.buffer = PrefetchBuffer(settings.slots())
 
@@ -118,19 +118,22 @@ class Fetcher:
         # Set before the fetch: a wakeup during it resets the time, and that must win.
         self._fetch_at_ms = math.inf
         self.fetching = True
-        self._task = group.create_task(self._fetch(group, limits, now_ms=now_ms))
+        self._fetching = group.create_task(self._fetch(group, limits, now_ms=now_ms))
+        if self._wait_cap_ms is not None and self._capping is None:
+            # Not before the fetch: it passes over every late delivery, however many there are.
+            self._capping = group.create_task(self._cap_waits(self._wait_cap_ms, now_ms))
 
     def stop(self) -> None:
-        """Release all deliveries that have not started, and give up a running fetch."""
-        if self._task is not None:
-            self._task.cancel()
+        """Release all deliveries that have not started, and give up what runs."""
+        for task in (self._fetching, self._capping):
+            if task is not None:
+                task.cancel()
         self.release()
 
     async def _fetch(
         self, group: asyncio.TaskGroup, limits: Mapping[Tier, int], *, now_ms: int
     ) -> None:
         try:
-            await self._cap_waits(now_ms)
             lease = await self._store.lease(self._name, now_ms=now_ms, limits=limits)
         except StoreUnavailable as error:
             self._reporter.store_failed(error)
@@ -162,20 +165,24 @@ class Fetcher:
         self._store.release(tuple(self._taken))
         self._taken.clear()
 
-    async def _cap_waits(self, now_ms: int) -> None:
+    async def _cap_waits(self, cap_ms: int, now_ms: int) -> None:
         """Shorten waits beyond the sink's longest retry, which a wrong clock has made."""
         # Taken first: the clock may be set back again meanwhile.
-        cap_ms, self._wait_cap_ms = self._wait_cap_ms, None
-        if cap_ms is None:
-            return
+        self._wait_cap_ms = None
         try:
-            await self._store.bring_forward(
+            count = await self._store.bring_forward(
                 self._name,
                 beyond_ms=now_ms + cap_ms,
                 to_ms=now_ms + self._longest_ms,
                 now_ms=now_ms,
             )
-        except StoreUnavailable:
+        except StoreUnavailable as error:
+            self._reporter.store_failed(error)
             if self._wait_cap_ms is None:
                 self._wait_cap_ms = cap_ms
-            raise
+            self.fetch_by(self._clock.now_ms() + STORE_RETRY_S * 1000)
+        else:
+            if count or self._wait_cap_ms is not None:
+                self.fetch_now()
+        self._capping = None
+        self._notify()

@@ -1,6 +1,6 @@
 """The tiers of pending deliveries, each with an index of its own on either engine."""
 
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from relay.store import Tier
 
@@ -14,6 +14,13 @@ HELD_MS = 1 << 60
 """Added to the due time of a delivery that waits for its turn: later than any time."""
 
 
+class Position(NamedTuple):
+    """Place of a delivery among those of its tier and sink."""
+
+    due_ms: int
+    event: int
+
+
 class Span(NamedTuple):
     """Deliveries of a tier that are due between two times, with their new due time."""
 
@@ -22,16 +29,27 @@ class Span(NamedTuple):
     before: int
     due: int
 
+    @property
+    def end(self) -> Position:
+        """The position behind all of them."""
+        return Position(self.before, 0)
+
+    @property
+    def held(self) -> Self:
+        """The same among the deliveries that wait for their turn."""
+        after, before, due = (each + HELD_MS for each in self[1:])
+        return self._replace(after=after, before=before, due=due)
+
 
 def spans(*, beyond_ms: int, to_ms: int, now_ms: int) -> tuple[Span, ...]:
-    """Return the spans of late deliveries: tried ones after `beyond_ms`, others after now."""
-    limits: dict[Tier, tuple[int, int]] = {
-        "tried": (beyond_ms, to_ms),
-        "live": (now_ms, now_ms),
-        "replay": (now_ms, now_ms),
-    }
-    return tuple(
-        Span(tier, held + after, held + HELD_MS, held + to)
-        for tier, (after, to) in limits.items()
-        for held in (0, HELD_MS)
+    """Return the spans of late deliveries: tried ones after `beyond_ms`, others after now.
+
+    Each is walked over once, from its end downwards, and only over events that were there when the
+    walk began. Whatever becomes due later meanwhile is soon behind the walk, so that it ends
+    however fast events arrive.
+    """
+    return (
+        Span("tried", beyond_ms, HELD_MS, to_ms),
+        Span("live", now_ms, HELD_MS, now_ms),
+        Span("replay", now_ms, HELD_MS, now_ms),
     )

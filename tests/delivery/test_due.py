@@ -10,10 +10,12 @@ import pytest
 from relay.core.clock import SET_BACK_MS, ClockSetBack
 from relay.core.config_values import Duration
 from relay.core.delivery import SinkResponse
-from relay.core.errors import Misconfigured, Temporary
+from relay.core.errors import Misconfigured, StoreUnavailable, Temporary
 from relay.core.routing import Verdict
 from relay.delivery.circuit_breaker import PROBE_MAX_S
 from relay.delivery.dispatcher import POLL_INTERVAL_S
+from relay.delivery.settlement_writer import STORE_RETRY_S
+from relay.store import Lease
 from relay.store.sqlite.store import SqliteStore
 from relay.store.tiers import HELD_MS
 from tests.conftest import NOW_MS, ManualClock
@@ -133,6 +135,58 @@ async def test_events_accepted_while_the_clock_was_ahead_are_sent_at_once(tmp_pa
         assert backlog.oldest_ms == bench.clock.now_ms()
         running = asyncio.create_task(bench.dispatcher.run())
         await asyncio.sleep(1)
+        assert bench.sink.ids == ["a"]
+        await bench.dispatcher.drain(Duration.parse("1s"))
+        await running
+
+
+async def test_a_dispatcher_sends_and_ends_while_late_deliveries_are_brought_forward(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def never_ends(*_: object, **__: object) -> int:
+        await asyncio.Event().wait()
+        return 0
+
+    monkeypatch.setattr(SqliteStore, "bring_forward", never_ends)
+    async with working(tmp_path) as bench:
+        await bench.accept("a")
+        await asyncio.sleep(1)
+        await bench.accept("b")
+        await asyncio.sleep(1)
+        assert bench.sink.ids == ["a", "b"]
+
+
+async def test_a_dispatcher_that_ends_waits_for_no_fetch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def never_ends(*_: object, **__: object) -> Lease:
+        await asyncio.Event().wait()
+        return Lease((), None)
+
+    monkeypatch.setattr(SqliteStore, "lease", never_ends)
+    async with working(tmp_path, started=False) as bench:
+        running = asyncio.create_task(bench.dispatcher.run())
+        await bench.accept("a")
+        await asyncio.sleep(1)
+        async with asyncio.timeout(1):
+            await bench.dispatcher.drain(Duration.parse("1s"))
+            await running
+
+
+async def test_late_deliveries_are_brought_forward_once_the_store_is_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_: object, **__: object) -> int:
+        monkeypatch.undo()
+        raise StoreUnavailable("the database is away")
+
+    async with working(tmp_path, started=False) as bench:
+        bench.clock.set_by_ms = DAY_MS
+        await bench.accept("a", wake=False)
+        bench.clock.set_by_ms = 0
+        monkeypatch.setattr(SqliteStore, "bring_forward", fail)
+        running = asyncio.create_task(bench.dispatcher.run())
+        await asyncio.sleep(2 * STORE_RETRY_S)
         assert bench.sink.ids == ["a"]
         await bench.dispatcher.drain(Duration.parse("1s"))
         await running

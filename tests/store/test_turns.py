@@ -194,3 +194,18 @@ async def test_a_sink_that_becomes_ordered_orders_new_events(store: Store) -> No
     await accept(store, *map(event, "ef"), verdicts=[of_key("viewer x")])
     await accept(store, event("g"), verdicts=[Verdict("sales", "takes", "")])
     assert sorted(ids(await lease(store))) == ["a", "b", "c", "e", "g"]
+
+
+async def test_a_delivery_does_not_wait_for_the_ends_of_other_keys_lines(store: Store) -> None:
+    for number in range(10):
+        line = [event(f"{name}{number}", at_ms=NOW_MS - 100 + number) for name in "ab"]
+        await accept(store, line[0], verdicts=[of_key("video 1")])
+        await accept(store, line[1], verdicts=[of_key("video 2")])
+        if number == 0:
+            await accept(store, event("other", at_ms=NOW_MS - 99), verdicts=[of_key("video 3")])
+    taken: list[str] = []
+    while "other" not in taken:
+        found = (await lease(store, limit=2)).deliveries
+        await store.settle(*map(settlement, found))
+        taken += [each.event.id for each in found]
+    assert len(taken) <= 6

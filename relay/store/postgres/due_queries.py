@@ -10,9 +10,8 @@ from relay.core.delivery import Delivery
 from relay.store import FirstDue, Tier
 from relay.store.postgres.driver import Database, Row
 from relay.store.postgres.fences import READ_GUARD, Fence, NotOwned
-from relay.store.postgres.leases import Position
 from relay.store.rows import event_of, is_damaged
-from relay.store.tiers import OF_TIER
+from relay.store.tiers import OF_TIER, Position
 
 LEASE_BYTES_MAX = 4 << 20
 """Total size of bodies, in bytes, at which a lease ends."""

@@ -14,6 +14,7 @@ import msgspec
 from relay.core.delivery import Delivery
 from relay.store import Tier
 from relay.store.postgres.fences import Fence
+from relay.store.tiers import Position
 
 LAG_MS = 2_000
 """A walk begins this long before the present: a transaction may commit later than another one."""
@@ -28,13 +29,6 @@ PATIENCE_S = 5.0
 """A walk from the very beginning begins this late at most, however much there is; then doubled."""
 
 
-class Position(NamedTuple):
-    """Place of a delivery among the due ones of its tier."""
-
-    due_ms: int
-    event: int
-
-
 START = Position(-(1 << 62), 0)
 END = Position(1 << 62, 0)
 
@@ -44,7 +38,8 @@ class Walk(msgspec.Struct):
 
     Settled deliveries stay in the index until a vacuum, so most walks begin where the last one
     ended, less `LAG_MS`. A walk over the whole tier finds late commits, and deliveries that another
-    relay has made due again.
+    relay has made due again. A walk ends at the latest where it has passed the time of its
+    beginning, so that the next one begins however fast deliveries become due.
     """
 
     at: Position | None = None
@@ -53,13 +48,15 @@ class Walk(msgspec.Struct):
     included: Position = END
     """The first that was included since the last read began, which may have passed it."""
     is_whole: bool = False
+    until_ms: int = 0
+    """Time at which the walk began."""
     whole_from_s: float = -math.inf
     """Time of the next walk over the whole tier."""
     restart_s: float = math.inf
     """Time at which a walk under way begins anew."""
     patience_s: float = PATIENCE_S
 
-    def next(self, now_s: float) -> Position:
+    def next(self, now_s: float, *, now_ms: int) -> Position:
         """Return the position to read behind."""
         self.included = END
         if self.at is not None and now_s < self.restart_s:
@@ -67,6 +64,7 @@ class Walk(msgspec.Struct):
         if self.at is not None:
             self.patience_s *= 2
         self.restart_s = now_s + self.patience_s
+        self.until_ms = now_ms
         self.is_whole = now_s >= self.whole_from_s
         return START if self.is_whole else self.beginning
 
@@ -79,9 +77,13 @@ class Walk(msgspec.Struct):
         """Whether the last read may have passed a delivery that became due meanwhile."""
         return self.included.due_ms <= now_ms
 
-    def stopped(self, at: Position) -> None:
+    def stopped(self, at: Position, *, now_ms: int) -> None:
         """Note that there may be more behind a position."""
-        self.at = min(at, self.included)
+        if at.due_ms > self.until_ms:
+            self.ended(at, now_ms=now_ms)
+            self.beginning = min(self.beginning, self.included)
+        else:
+            self.at = min(at, self.included)
 
     def ended(self, last: Position, *, now_ms: int) -> float | None:
         """Note that all was read, up to a position.
@@ -136,6 +138,10 @@ class SinkLeases(msgspec.Struct):
             self.walks["tried"].include(Position(due_ms, delivery.seq))
         elif delivery.turn is not None:
             self.ended_turns.add(delivery.turn)
+
+    def due_again(self, tier: Tier, due_ms: int) -> None:
+        """Let the next read find deliveries whose due time is this one now."""
+        self.walks[tier].include(Position(due_ms, 1))
 
     def walk_again(self) -> None:
         """Let the next read begin at the very beginning."""

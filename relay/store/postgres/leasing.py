@@ -1,6 +1,7 @@
 """Leases of due deliveries, and the outcomes that end them."""
 
 import asyncio
+import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 
@@ -16,7 +17,7 @@ from relay.store.postgres.fences import NotOwned
 from relay.store.postgres.leases import Held, SinkLeases
 from relay.store.postgres.settle import Outcome
 from relay.store.postgres.shared import Part, Shared
-from relay.store.tiers import Span, spans
+from relay.store.tiers import Position, spans
 
 
 class Leasing(Part):
@@ -91,19 +92,25 @@ class Leasing(Part):
     async def _lease_firsts(
         self, leases: SinkLeases, sink: str, now_ms: int, left: dict[Tier, int], times: list[int]
     ) -> list[Due]:
-        """Lease the next deliveries of turns whose last one has ended, and count down `left`."""
+        """Lease the next deliveries of turns whose last one has ended, and count down `left`.
+
+        They get half of each limit at most: older deliveries of other turns would otherwise wait
+        as long as these turns have any.
+        """
         turns = frozenset(leases.ended_turns)
         if not turns:
             return []
         query = self._query(leases, sink, now_ms)
-        limit = sum(left.values())
+        share = {tier: math.ceil(limit / 2) for tier, limit in left.items()}
+        limit = sum(share.values())
         find = partial(queries.first_of_turns, query=query, turns=list(turns), limit=limit)
         due, beyond = await self._shared.leaser.read(find)
         if beyond:
             times.append(now_ms)
         wanted = []
         for each in due:
-            if left.get(each.tier, 0) > 0:
+            if share.get(each.tier, 0) > 0:
+                share[each.tier] -= 1
                 left[each.tier] -= 1
                 wanted.append(each)
             elif each.delivery.turn is not None:
@@ -118,7 +125,8 @@ class Leasing(Part):
         begun_s = self._clock.monotonic()
         walks = {tier: leases.walks[tier] for tier in limits}
         wanted = {
-            tier: PageRequest(walks[tier].next(begun_s), limit) for tier, limit in limits.items()
+            tier: PageRequest(walks[tier].next(begun_s, now_ms=query.now_ms), limit)
+            for tier, limit in limits.items()
         }
 
         def find(db: Database) -> tuple[DueDeliveries, float]:
@@ -139,7 +147,7 @@ class Leasing(Part):
             # Due times that changed during the read have begun a new walk; a release may be behind.
             has_changed = leases.walks.get(tier) is not walk or walk.has_passed(query.now_ms)
             if is_unfinished or has_changed:
-                walk.stopped(page.last)
+                walk.stopped(page.last, now_ms=query.now_ms)
                 times.append(query.now_ms)
             elif (again_s := walk.ended(page.last, now_ms=query.now_ms)) is not None:
                 times.append(query.now_ms + max(1, round((again_s - now_s) * 1000)))
@@ -208,19 +216,19 @@ class Leasing(Part):
     ) -> int:
         """Fulfil `Store.bring_forward`."""
         count = 0
+        if only is None:
+            last = await self._shared.leaser.read(due.last_event)
         for span in spans(beyond_ms=beyond_ms, to_ms=to_ms, now_ms=now_ms):
-            while True:
-                events = [only] if only is not None else await self._later(sink, span)
-                if not events:
-                    break
-                forward = partial(
-                    due.bring_forward, sink=sink, span=span, events=events, now_ms=now_ms
+            ahead: Position | None = span.end
+            while ahead is not None:
+                if only is None:
+                    step = partial(due.step, ahead=ahead, last=last)
+                else:
+                    step = partial(due.single, event=only)
+                moved, ahead = await self._shared.background.run(
+                    partial(step, sink=sink, span=span, now_ms=now_ms)
                 )
-                count += await self._shared.background.transact(forward)
-                if only is not None:
-                    break
-        self._leases.walk_again([sink])
+                if moved and (leases := self._leases.get(sink)) is not None:
+                    leases.due_again(span.tier, span.due)
+                count += moved
         return count
-
-    async def _later(self, sink: str, span: Span) -> list[int]:
-        return await self._shared.leaser.read(lambda db: due.later(db, sink, span))

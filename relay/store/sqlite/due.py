@@ -3,20 +3,24 @@
 A delivery that waits for another of its turn stays held, whatever its due time.
 """
 
+import orjson
+
 from relay.core.delivery import Status
 from relay.store.sqlite.driver import sqlite3
 from relay.store.sqlite.operator_writes import Moved
-from relay.store.tiers import OF_TIER, Span
+from relay.store.tiers import OF_TIER, Position, Span
 
 STEP_ROWS = 1000
 """Deliveries brought forward per transaction, so that others can run in between."""
 
+# One row, because Python's lock changes hands at each row.
 _LATER = {
     tier: f"""
-SELECT json_group_array(event) FROM (
-    SELECT event FROM deliveries
-    WHERE sink = ? AND status = 'pending' AND {belongs} AND due_at > ? AND due_at < ?
-    LIMIT {STEP_ROWS}
+SELECT min(due_at), json_group_array(event) FROM (
+    SELECT due_at, event FROM deliveries
+    WHERE sink = ? AND status = 'pending' AND {belongs}
+        AND due_at > ? AND (due_at, event) < (?, ?) AND event <= ?
+    ORDER BY due_at DESC, event DESC LIMIT {STEP_ROWS}
 )
 """
     for tier, belongs in OF_TIER.items()
@@ -35,10 +39,16 @@ WHERE event = ? AND sink = ? AND status = 'pending'
 """
 
 
-def later(db: sqlite3.Connection, sink: str, span: Span) -> str:
-    """Return some deliveries of a span, `[]` for none."""
-    row = db.execute(_LATER[span.tier], (sink, span.after, span.before)).fetchone()
-    return str(row[0])
+def later(
+    db: sqlite3.Connection, sink: str, span: Span, *, ahead: Position, last: int
+) -> tuple[str, Position | None]:
+    """Return some deliveries of a span, from a position downwards, up to the event `last`.
+
+    They are a JSON array, `[]` for none; with the position to go on from, None at the end.
+    """
+    due_ms, events = db.execute(_LATER[span.tier], (sink, span.after, *ahead, last)).fetchone()
+    found = orjson.loads(events)
+    return events, Position(due_ms, found[-1]) if len(found) == STEP_ROWS else None
 
 
 def bring_forward(db: sqlite3.Connection, sink: str, span: Span, events: str, now_ms: int) -> int:

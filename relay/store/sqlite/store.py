@@ -191,7 +191,7 @@ class SqliteStore:
             leased=frozenset(self._leased[sink]),
             cancelled=frozenset(self._shared.cancelled),
         )
-        lease = await self._read(find)
+        lease = await self._read(self._shared.leaser, find)
         # Meanwhile another lease may have taken some, and an operator may have cancelled a replay.
         held = frozenset(self._leased[sink])
 
@@ -226,19 +226,22 @@ class SqliteStore:
     async def bring_forward(
         self, sink: str, *, beyond_ms: int, to_ms: int, now_ms: int, only: int | None = None
     ) -> int:
-        count = 0
-        for span in tiers.spans(beyond_ms=beyond_ms, to_ms=to_ms, now_ms=now_ms):
-            later = partial(due.later, sink=sink, span=span)
-            while True:
-                events = await self._read(later) if only is None else f"[{only}]"
-                if events == "[]":
-                    break
-                forward = partial(
-                    due.bring_forward, sink=sink, span=span, events=events, now_ms=now_ms
-                )
-                count += await self._writer.transact(forward)
-                if only is not None:
-                    break
+        count, last = 0, await self._read(self._shared.reader, acceptance.last_number)
+        late = tiers.spans(beyond_ms=beyond_ms, to_ms=to_ms, now_ms=now_ms)
+        # Those that wait for their turn first: one that gets it meanwhile is still ahead.
+        for span in (*(each.held for each in late), *late):
+            ahead: tiers.Position | None = span.end
+            while ahead is not None:
+                if only is None:
+                    later = partial(due.later, sink=sink, span=span, ahead=ahead, last=last)
+                    events, ahead = await self._read(self._shared.reader, later)
+                else:
+                    events, ahead = f"[{only}]", None
+                if events != "[]":
+                    forward = partial(
+                        due.bring_forward, sink=sink, span=span, events=events, now_ms=now_ms
+                    )
+                    count += await self._writer.transact(forward)
         return count
 
     def is_leased(self, sink: str, seq: int) -> bool:
@@ -252,7 +255,7 @@ class SqliteStore:
 
     async def backlogs(self) -> Mapping[str, Backlog]:
         waiting = [sink for sink, tally in self._tallies.items() if tally[Status.PENDING]]
-        oldest = await self._read(lambda db: queries.oldest(db, waiting))
+        oldest = await self._read(self._shared.reader, lambda db: queries.oldest(db, waiting))
         # A receipt in the future, from a clock that was ahead, would give a negative age.
         now_ms = self._clock.now_ms()
         received = {sink: min(ms, now_ms) for sink, ms in oldest.items()}
@@ -278,7 +281,8 @@ class SqliteStore:
     async def expire(self, *, now_ms: int) -> bool:
         if await self.audience.count():
             return True
-        step = await self._read(lambda db: self._sweep.find(db, now_ms=now_ms))
+        find = partial(self._sweep.find, now_ms=now_ms)
+        step = await self._read(self._shared.reader, find)
         if step.rows:
             self._swept = True
             for sink, count in (await self._writer.transact(step.remove)).items():
@@ -288,9 +292,11 @@ class SqliteStore:
             self._wiper.start()
         return step.more
 
-    async def _read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    async def _read(
+        self, connection: driver.Connection, work: Callable[[sqlite3.Connection], T]
+    ) -> T:
         try:
-            return await self._shared.leaser.read(work)
+            return await connection.read(work)
         except StoreBroken as error:
             self._writer.mark_broken(error)
             raise

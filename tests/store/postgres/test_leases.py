@@ -15,7 +15,8 @@ from relay.store import Lease, Store
 from relay.store.postgres import due_queries as queries
 from relay.store.postgres import leases
 from relay.store.postgres.due_queries import DueDeliveries
-from relay.store.postgres.leases import COST_FACTOR, LAG_MS, PATIENCE_S, START, Position, Walk
+from relay.store.postgres.leases import COST_FACTOR, LAG_MS, PATIENCE_S, START, Walk
+from relay.store.tiers import Position
 from tests.conftest import NOW_MS, ManualClock
 from tests.store.conformance import OTHER, accept, event, ids, lease, settlement
 from tests.store.ordering import of_key
@@ -30,62 +31,79 @@ def at(due_ms: int, event: int = 0) -> Position:
 
 class TestWalk:
     def test_the_first_walk_begins_at_the_beginning(self) -> None:
-        assert Walk().next(0.0) == START
+        assert Walk().next(0.0, now_ms=NOW_MS) == START
 
     def test_a_stopped_walk_goes_on(self) -> None:
         walk = Walk()
-        walk.next(0.0)
-        walk.stopped(at(-500, 7))
-        assert walk.next(PATIENCE_S - 1) == at(-500, 7)
+        walk.next(0.0, now_ms=NOW_MS)
+        walk.stopped(at(-500, 7), now_ms=NOW_MS)
+        assert walk.next(PATIENCE_S - 1, now_ms=NOW_MS) == at(-500, 7)
 
     def test_the_next_walk_begins_before_transactions_that_may_still_commit(self) -> None:
         walk = Walk()
-        walk.read(walk.next(0.0), took_s=1.0, now_s=1.0)
+        walk.read(walk.next(0.0, now_ms=NOW_MS), took_s=1.0, now_s=1.0)
         walk.ended(at(-10, 7), now_ms=NOW_MS)
-        assert walk.next(2.0) == at(-LAG_MS)
+        assert walk.next(2.0, now_ms=NOW_MS) == at(-LAG_MS)
 
     def test_a_walk_over_an_old_backlog_begins_where_the_last_one_ended(self) -> None:
         walk = Walk()
-        walk.read(walk.next(0.0), took_s=1.0, now_s=1.0)
+        walk.read(walk.next(0.0, now_ms=NOW_MS), took_s=1.0, now_s=1.0)
         walk.ended(at(-60_000, 7), now_ms=NOW_MS)
-        assert walk.next(2.0) == at(-60_000, 7)
+        assert walk.next(2.0, now_ms=NOW_MS) == at(-60_000, 7)
 
     def test_the_whole_tier_is_walked_over_again_as_its_cost_allows(self) -> None:
         walk = Walk()
-        walk.read(walk.next(0.0), took_s=0.1, now_s=1.0)
+        walk.read(walk.next(0.0, now_ms=NOW_MS), took_s=0.1, now_s=1.0)
         assert walk.ended(at(-10, 7), now_ms=NOW_MS) is None
         again_s = 1.0 + 0.1 * COST_FACTOR
-        assert walk.next(again_s - 0.1) == at(-LAG_MS)
+        assert walk.next(again_s - 0.1, now_ms=NOW_MS) == at(-LAG_MS)
         assert walk.ended(at(-10, 7), now_ms=NOW_MS) == again_s
-        assert walk.next(again_s) == START
+        assert walk.next(again_s, now_ms=NOW_MS) == START
 
     def test_a_walk_under_way_restarts_at_growing_intervals(self) -> None:
         walk, now_s = Walk(), 0.0
-        walk.next(now_s)
+        walk.next(now_s, now_ms=NOW_MS)
         for times in (1, 2, 4):
-            walk.stopped(at(-1, 7))
+            walk.stopped(at(-1, 7), now_ms=NOW_MS)
             now_s += times * PATIENCE_S
-            assert walk.next(now_s - 0.1) == at(-1, 7)
-            assert walk.next(now_s) == START
+            assert walk.next(now_s - 0.1, now_ms=NOW_MS) == at(-1, 7)
+            assert walk.next(now_s, now_ms=NOW_MS) == START
+
+    def test_a_walk_ends_where_it_has_passed_the_time_of_its_beginning(self) -> None:
+        walk = Walk()
+        walk.read(walk.next(0.0, now_ms=NOW_MS), took_s=0.1, now_s=0.1)
+        walk.stopped(at(0, 7), now_ms=NOW_MS + 9000)
+        assert walk.next(1.0, now_ms=NOW_MS + 9000) == at(0, 7)
+        walk.stopped(at(8999, 8), now_ms=NOW_MS + 9000)
+        assert walk.next(1.1, now_ms=NOW_MS + 9100) == at(9000 - LAG_MS)
+        walk.stopped(at(9101, 9), now_ms=NOW_MS + 9200)
+        assert walk.next(0.1 + 0.1 * COST_FACTOR, now_ms=NOW_MS + 9200) == START
+
+    def test_a_walk_that_ends_goes_back_to_what_became_due_behind_it_during_a_read(self) -> None:
+        walk = Walk()
+        walk.read(walk.next(0.0, now_ms=NOW_MS), took_s=1.0, now_s=1.0)
+        walk.include(at(-9000, 3))
+        walk.stopped(at(10, 7), now_ms=NOW_MS + 20)
+        assert walk.next(2.0, now_ms=NOW_MS + 20) == at(-9000, 2)
 
     def test_a_delivery_that_is_due_again_is_included(self) -> None:
         walk = Walk()
-        walk.read(walk.next(0.0), took_s=1.0, now_s=1.0)
-        walk.stopped(at(-100, 7))
+        walk.read(walk.next(0.0, now_ms=NOW_MS), took_s=1.0, now_s=1.0)
+        walk.stopped(at(-100, 7), now_ms=NOW_MS)
         walk.include(at(-300, 3))
-        assert walk.next(2.0) == at(-300, 2)
+        assert walk.next(2.0, now_ms=NOW_MS) == at(-300, 2)
         walk.ended(at(-100, 7), now_ms=NOW_MS)
         walk.include(at(-9000, 3))
-        assert walk.next(2.0) == at(-9000, 2)
+        assert walk.next(2.0, now_ms=NOW_MS) == at(-9000, 2)
 
     def test_a_walk_goes_back_once_to_what_became_due_behind_it_during_a_read(self) -> None:
         walk = Walk()
-        walk.read(walk.next(0.0), took_s=1.0, now_s=1.0)
+        walk.read(walk.next(0.0, now_ms=NOW_MS), took_s=1.0, now_s=1.0)
         walk.include(at(-9000, 3))
-        walk.stopped(at(-100, 7))
-        assert walk.next(2.0) == at(-9000, 2)
-        walk.stopped(at(-100, 7))
-        assert walk.next(2.0) == at(-100, 7)
+        walk.stopped(at(-100, 7), now_ms=NOW_MS)
+        assert walk.next(2.0, now_ms=NOW_MS) == at(-9000, 2)
+        walk.stopped(at(-100, 7), now_ms=NOW_MS)
+        assert walk.next(2.0, now_ms=NOW_MS) == at(-100, 7)
 
 
 async def test_a_delivery_that_is_committed_late_is_found(postgres_place: PostgresPlace) -> None:
