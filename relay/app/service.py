@@ -26,7 +26,7 @@ from relay.config.digest import digest
 from relay.core.backpressure import Backpressure
 from relay.core.clock import Clock
 from relay.core.config_values import Duration
-from relay.core.errors import RelayError, StoreBroken
+from relay.core.errors import RelayError, StoreBroken, StoreTooNew
 from relay.delivery.replayer import Replayer
 from relay.delivery.standstill import StandstillMonitor
 from relay.delivery.supervisor import DispatcherSupervisor
@@ -69,6 +69,7 @@ class Service:
         self._metrics = metrics
         self._log = log.get()
         self._stopping = False
+        self._outdated: StoreTooNew | None = None
         self._manager = host.manager or ServiceManager(None, clock=clock)
         self._activity = ActivityStream(clock)
         self._traffic = Traffic()
@@ -233,14 +234,18 @@ class Service:
         """Serve until `stop` is set, then drain; `ready` is called once both sides listen.
 
         The config is read again whenever `again` is set.
-        Raises ListenFailed, StoreBroken after a disk failure, and any error that ended a part.
+        Raises ListenFailed, StoreBroken after a disk failure, StoreTooNew after a drain because a
+        newer relay has migrated the store beyond this one, and any error that ended a part.
         """
         try:
             async with asyncio.TaskGroup() as parts:
                 await self._start(parts, again or asyncio.Event())
+                self._tasks.append(parts.create_task(self._stop_when_outdated(stop)))
                 ready()
                 await stop.wait()
                 await self._drain()
+                if self._outdated is not None:
+                    raise self._outdated
         except ExceptionGroup as failures:
             error = _first(failures)
             if isinstance(error, StoreBroken):
@@ -287,6 +292,11 @@ class Service:
             sinks=self.supervisor.names,
         )
 
+    async def _stop_when_outdated(self, stop: asyncio.Event) -> None:
+        self._outdated = await self._store.ownership.outdated()
+        self._log.error("store.too_new", reason=str(self._outdated), advice=_OUTDATED)
+        stop.set()
+
     async def _apply_orders(self, retried: Collection[str]) -> None:
         """Take over what operators have ordered at another relay; raises StoreError."""
         await self.supervisor.reconsider(retried)
@@ -303,6 +313,7 @@ class Service:
         me = Introduction(
             name=socket.gethostname(),
             version=self._metrics.process.build.relay,
+            revision=self._metrics.process.build.revision,
             address=self.admin.url,
             config=digest(config),
         )
@@ -312,7 +323,9 @@ class Service:
         self._stopping = True
         self._log.info("relay.draining")
         self._manager.stopping()
-        grace = self._reloader.config.server.drain_timeout
+        # Nothing of a send could be recorded any more: its delivery is sent again.
+        outdated = self._outdated is not None
+        grace = Duration(0) if outdated else self._reloader.config.server.drain_timeout
         if self.public.is_handed_over:
             await self._hand_back(grace)
         else:
@@ -361,4 +374,8 @@ def _first(failures: ExceptionGroup[Exception]) -> Exception:
 _ADVICE = (
     "no event is acknowledged any longer; check the disk and the kernel's log, "
     "then start the relay again: it checks the store"
+)
+_OUTDATED = (
+    "nothing is acknowledged or recorded here any longer; this relay hands its sinks over and ends "
+    "with exit code 78"
 )

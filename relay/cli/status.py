@@ -18,6 +18,10 @@ TIMEOUT = httpx.Timeout(3.5, connect=1.5)
 """5 s in total, so that a hanging relay does not block the command; it waits 2 s for its store."""
 
 
+REVISION_SHOWN = 12
+"""Characters of a revision that tell it from any other."""
+
+
 @click.command()
 @relay_options
 @json_option
@@ -97,6 +101,7 @@ def _member(member: dict[str, Any], *, now_ms: int) -> dict[str, object]:
     return {
         "MEMBER": f"{member['name']} (this one)" if member["is_self"] else member["name"],
         "VERSION": member["version"],
+        "REVISION": member["revision"][:REVISION_SHOWN] or None,
         "ADDRESS": member["address"],
         "SINCE": ago(member["since_ms"], now_ms=now_ms),
         "HEARTBEAT": ago(member["beat_ms"], now_ms=now_ms),

@@ -5,6 +5,8 @@ from typing import Protocol
 import msgspec
 
 from relay.core.delivery import Status
+from relay.core.errors import StoreTooNew
+from relay.store.migrations import Schema, require_served
 
 DAMAGED_BODY = (
     "the stored body is damaged, so no sink gets it; restore it from a backup or the sender"
@@ -30,13 +32,13 @@ class Inspection(msgspec.Struct, frozen=True):
     faults: tuple[str, ...]
 
 
-def age(number: int, newest: int) -> tuple[str, ...]:
-    """Return a fault for a schema that is newer than the relay's newest."""
-    if number <= newest:
-        return ()
-    return (
-        f"its schema {number} is newer than {newest}, the newest of this relay; use a newer relay",
-    )
+def age(found: Schema, newest: int) -> tuple[str, ...]:
+    """Return a fault for a schema that a relay which knows up to `newest` cannot serve."""
+    try:
+        require_served("its schema", found, newest=newest)
+    except StoreTooNew as error:
+        return (str(error),)
+    return ()
 
 
 class Inspections(Protocol):

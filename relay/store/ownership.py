@@ -1,11 +1,13 @@
 """Which sinks this relay dispatches: all, or its share where several relays share a store."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
 
 from relay.core.config_values import Duration
+from relay.core.errors import StoreTooNew
 from relay.core.sink_status import SinkStatus
 
 MAINTENANCE = ":maintenance"
@@ -26,6 +28,8 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     version: str
+    revision: str
+    """Of its code, which tells builds of one version apart; empty where it is unknown."""
     address: str
     """Of its admin listener."""
     since_ms: int
@@ -77,6 +81,7 @@ class Introduction(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     version: str
+    revision: str
     address: str
     config: str
 
@@ -142,6 +147,13 @@ class Ownership(Protocol):
         """Hand all sinks over; raises nothing."""
         ...
 
+    async def outdated(self) -> StoreTooNew:
+        """Return why this relay has to end, once a newer one has migrated the schema beyond it.
+
+        The store writes no event and no outcome any more.
+        """
+        ...
+
 
 class SoleOwner:
     """Fulfils `Ownership` for a store that one relay holds."""
@@ -169,3 +181,8 @@ class SoleOwner:
 
     async def leave(self) -> None:
         """Do nothing: no other relay waits for the sinks."""
+
+    async def outdated(self) -> StoreTooNew:
+        """Wait for ever: this relay holds the store."""
+        never: asyncio.Future[StoreTooNew] = asyncio.get_running_loop().create_future()
+        return await never

@@ -150,6 +150,7 @@ def member(name: str, *, config: str = "c1", is_away: bool = False) -> Member:
     return Member(
         name=name,
         version="1.2.3",
+        revision="",
         address=f"http://{name}:9464",
         since_ms=NOW_MS - HOUR_MS,
         beat_ms=NOW_MS - MINUTE_MS if is_away else NOW_MS,

@@ -7,10 +7,12 @@ import pytest
 from click.testing import CliRunner
 
 from relay.cli import main
+from relay.cli.status import REVISION_SHOWN
 from tests.admin.page.visiting import visiting
 from tests.app.cluster import SALES, cluster, settings
 from tests.guarantees.process import until
 from tests.operator import TOKEN
+from tests.service import ENVIRON
 from tests.store.places import PostgresPlace
 from tests.stub_server import StubServer
 
@@ -44,6 +46,33 @@ async def test_each_member_lists_all_in_the_api_the_command_and_the_page(
                     page = (await visitor.see("/config")).text
                 assert all(address in page for address in addresses)
                 assert ":maintenance" not in page
+
+
+async def test_two_builds_of_one_version_are_told_apart(
+    tmp_path: Path, place: PostgresPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    revisions = ["0123456789abcdef", "fedcba9876543210"]
+    monkeypatch.setitem(ENVIRON, "RELAY_REVISION", revisions[0])
+    async with StubServer() as destination:
+        configs = [settings(tmp_path / name, place, destination) for name in ("a", "b")]
+        async with cluster(place, *configs) as members:
+            one, other = members
+            # A heartbeat leaves it as it is.
+            place.rows(
+                "UPDATE relay.members SET revision = %s WHERE address = %s",
+                revisions[1],
+                other.relay.service.admin.url,
+            )
+            report = await one.operator.get("/status")
+            assert {each["revision"] for each in report["cluster"]["members"]} == set(revisions)
+            assert len({each["version"] for each in report["cluster"]["members"]}) == 1
+            arguments = ["status", "--url", one.relay.service.admin.url, "--token", TOKEN]
+            shown = (await asyncio.to_thread(CliRunner().invoke, main, arguments)).output
+            async with visiting(one.relay) as visitor:
+                page = (await visitor.see("/config")).text
+            for each in revisions:
+                assert each[:REVISION_SHOWN] in shown
+                assert f"revision {each}" in page
 
 
 async def test_members_with_different_configs_are_a_problem_and_a_metric_at_each(

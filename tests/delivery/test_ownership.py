@@ -9,6 +9,7 @@ import pytest
 
 from relay.core import sample_events
 from relay.core.config_values import Duration
+from relay.core.errors import StoreTooNew
 from relay.core.sink_status import SinkStatus
 from relay.store.ownership import ApplyOrders, Cluster, Dispatching, Introduction
 from relay.store.sqlite.operations import SqliteOperations
@@ -61,6 +62,10 @@ class Scripted:
 
     async def leave(self) -> None:
         pass
+
+    async def outdated(self) -> StoreTooNew:
+        never: asyncio.Future[StoreTooNew] = asyncio.get_running_loop().create_future()
+        return await never
 
 
 @pytest.fixture

@@ -55,6 +55,7 @@ async def inspect(connect: Callable[[], Connection], name: str) -> Inspection:
     try:
         size = await connection.run(lambda db: server.size_bytes(db, name))
         content = await connection.run(_content)
+        found = await connection.run(schema.found)
         faults = await connection.run(_faults)
     except psycopg.errors.UndefinedTable:
         return Inspection(0, None, (f"the schema {name} is not a store; serve creates it",))
@@ -65,7 +66,7 @@ async def inspect(connect: Callable[[], Connection], name: str) -> Inspection:
     finally:
         # Also ends the statement of an inspection that was cancelled.
         await connection.cut_off()
-    return Inspection(size, content, (*age(content.schema, schema.steps()[-1].number), *faults))
+    return Inspection(size, content, (*age(found, schema.steps()[-1].number), *faults))
 
 
 def _faults(db: Database) -> tuple[str, ...]:

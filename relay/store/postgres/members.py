@@ -20,10 +20,12 @@ from relay.core.cluster.statements import (
     Surveyed,
 )
 from relay.core.cluster.timing import LEASE_S, TAKEOVER_S
+from relay.store.migrations import Schema
 from relay.store.ownership import MAINTENANCE, Cluster, FreeSink, Introduction, Member
 from relay.store.postgres.driver import Database
 from relay.store.postgres.fences import HISTORY
 from relay.store.postgres.orders import NUMBERS, OPENINGS, Orders
+from relay.store.postgres.schema import FOUND
 
 _LEASE = f"make_interval(secs => {LEASE_S})"
 _START = "pg_postmaster_start_time()::text"
@@ -36,10 +38,10 @@ _FORGOTTEN_OWNER = "interval '1 day'"
 # A beat reaches rows that a settlement of this member may hold, but only those.
 _BEAT = f"""
 WITH me AS (
-    INSERT INTO relay.members (id, name, version, address, config, sinks, since, beat_at)
+    INSERT INTO relay.members (id, name, version, revision, address, config, sinks, since, beat_at)
     VALUES (
-        %(member)s, %(name)s, %(version)s, %(address)s, %(config)s, %(sinks)b::text[],
-        clock_timestamp(), clock_timestamp()
+        %(member)s, %(name)s, %(version)s, %(revision)s, %(address)s, %(config)s,
+        %(sinks)b::text[], clock_timestamp(), clock_timestamp()
     )
     ON CONFLICT (id) DO UPDATE SET address = excluded.address, config = excluded.config,
         sinks = excluded.sinks, beat_at = clock_timestamp()
@@ -97,6 +99,7 @@ SELECT {HISTORY}, {_START},
         )), '[]') FROM relay.ownership
     ),
     ({NUMBERS}),
+    ({FOUND}),
     {_NEWS}
 """
 _ACQUIRE = f"""
@@ -132,7 +135,7 @@ UPDATE relay.ownership {_FREE} WHERE holder = %(member)s
 _CLUSTER = f"""
 SELECT (
     SELECT coalesce(json_agg(json_build_array(
-        m.name, m.version, m.address, m.config, m.id, m.beat_at < {_LATE},
+        m.name, m.version, m.revision, m.address, m.config, m.id, m.beat_at < {_LATE},
         floor(extract(epoch FROM m.since) * 1000)::bigint,
         floor(extract(epoch FROM m.beat_at) * 1000)::bigint,
         array(
@@ -172,6 +175,7 @@ class Seen(NamedTuple):
     """How the sinks are, by what their holders said last."""
     orders: Orders | None = None
     news: News | None = None
+    schema: Schema | None = None
 
 
 def run(db: Database, statement: Statement, me: Introduction, statuses: Mapping[str, str]) -> Seen:
@@ -204,6 +208,7 @@ def cluster(db: Database, own: UUID) -> Cluster:
         Member(
             name=name,
             version=version,
+            revision=revision,
             address=address,
             config=config,
             since_ms=since_ms,
@@ -212,7 +217,18 @@ def cluster(db: Database, own: UUID) -> Cluster:
             is_away=is_away,
             is_self=number == str(own),
         )
-        for name, version, address, config, number, is_away, since_ms, beat_ms, sinks in rows
+        for (
+            name,
+            version,
+            revision,
+            address,
+            config,
+            number,
+            is_away,
+            since_ms,
+            beat_ms,
+            sinks,
+        ) in rows
     )
     return Cluster(
         members=members,
@@ -225,6 +241,7 @@ def _beat(db: Database, beat: Beat, me: Introduction, statuses: Mapping[str, str
         "member": beat.member,
         "name": me.name,
         "version": me.version,
+        "revision": me.revision,
         "address": me.address,
         "config": me.config,
         "sinks": list(beat.sinks),
@@ -240,7 +257,7 @@ def _beat(db: Database, beat: Beat, me: Introduction, statuses: Mapping[str, str
 
 
 def _survey(db: Database) -> Seen:
-    history, start, fresh, live, rows, orders, *news = db.execute(_SURVEY).fetchall()[0]
+    history, start, fresh, live, rows, orders, found, *news = db.execute(_SURVEY).fetchall()[0]
     surveyed = Surveyed(
         history=history,
         start=start,
@@ -253,7 +270,7 @@ def _survey(db: Database) -> Seen:
     )
     statuses = {sink: status for sink, *_, status in rows if status is not None}
     # A failover may have lost an order, and the next one then gets its number.
-    return Seen(surveyed, statuses, {**orders, history: 0}, tuple(news))
+    return Seen(surveyed, statuses, {**orders, history: 0}, tuple(news), Schema(*found))
 
 
 def _acquire(db: Database, acquire: Acquire) -> Acquired:

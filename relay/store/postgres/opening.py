@@ -5,6 +5,7 @@ from functools import partial
 
 from relay.core.clock import Clock
 from relay.core.totals import Total
+from relay.store.migrations import require_served
 from relay.store.ordering import OrderingKeys
 from relay.store.postgres import keys, schema, totals
 from relay.store.postgres.connection import Pool, connection
@@ -50,6 +51,7 @@ async def open_store(
     try:
         now_ms = clock.now_ms()
         await background.run(lambda db: schema.migrate(db, settings.schema, now_ms=now_ms))
+        newest = schema.steps()[-1].number
         digests, tokens = await background.run(keys.digests)
         server = await background.run(Server.of)
         turns = await background.run(lambda db: OrderingKeys(keys.key(db, "turns")))
@@ -63,7 +65,12 @@ async def open_store(
         raise
     leases = Leases()
     ownership = PostgresOwnership(
-        control, poller, reader, leases, on_reconstructions=outstanding.refresh
+        control,
+        poller,
+        reader,
+        leases,
+        on_reconstructions=outstanding.refresh,
+        require_served=partial(require_served, f"the schema {settings.schema}", newest=newest),
     )
     shared = Shared(
         leaser=leaser,
@@ -82,6 +89,8 @@ async def open_store(
         vacuum=Vacuum(partial(connection, settings), clock=clock),
         member=ownership.id,
     )
+    ownership.on_outdated(shared.writer.refuse)
+    ownership.on_outdated(shared.background.refuse)
     if unfinished:
         shared.vacuum.start(*ERASABLE)
     return PostgresStore(

@@ -17,8 +17,9 @@ from relay.core.cluster.planning import Planner
 from relay.core.cluster.statements import Answer, Poll, Polled, Statement, Surveyed
 from relay.core.cluster.timing import ANSWER_TIMEOUT_S, RETRY_S
 from relay.core.config_values import Duration
-from relay.core.errors import StoreUnavailable
+from relay.core.errors import StoreTooNew, StoreUnavailable
 from relay.core.sink_status import SinkStatus
+from relay.store.migrations import Schema
 from relay.store.ownership import (
     MAINTENANCE,
     RECONSTRUCTIONS,
@@ -41,7 +42,7 @@ LEAVE_S = 5.0
 """Longest wait for the database when this relay leaves."""
 
 _NONE = statements.Fence("", 0)
-_UNKNOWN = Introduction(name="", version="", address="", config="")
+_UNKNOWN = Introduction(name="", version="", revision="", address="", config="")
 
 
 def boottime_s() -> float:
@@ -60,17 +61,20 @@ class PostgresOwnership:
         leased: Leased,
         *,
         on_reconstructions: Callable[[], None] = lambda: None,
+        require_served: Callable[[Schema], None] = lambda _: None,
         now_s: Callable[[], float] = boottime_s,
     ) -> None:
         """`control` and `poller` are used by nothing else, so that nothing delays them.
 
-        `on_reconstructions` is called when another relay has made some.
+        `on_reconstructions` is called when another relay has made some. `require_served` raises
+        StoreTooNew for a schema that is not for this relay.
         """
         self._control = control
         self._poller = Notifications(poller, heard=self._announced)
         self._reader = reader
         self._leased = leased
         self._on_reconstructions = on_reconstructions
+        self._require_served = require_served
         self._now_s = now_s
         self.id = uuid4()
         """Identifies this process in the database."""
@@ -87,6 +91,7 @@ class PostgresOwnership:
         self._surveyed = asyncio.Event()
         self._changed = asyncio.Event()
         self._left = asyncio.Event()
+        self._outdated: asyncio.Future[StoreTooNew] = asyncio.get_running_loop().create_future()
         self._dispatching: Dispatching | None = None
         """The sinks' dispatchers; None before and after `run`."""
 
@@ -264,6 +269,8 @@ class PostgresOwnership:
         if seen.orders is not None:
             self._orders = seen.orders
             self._surveyed.set()
+        if seen.schema is not None:
+            self._check(seen.schema)
         if seen.statuses is not None:
             elsewhere = _decoded(seen.statuses)
             self._elsewhere = {
@@ -272,6 +279,20 @@ class PostgresOwnership:
         if isinstance(seen.answer, Surveyed) and seen.news is not None:
             return msgspec.structs.replace(seen.answer, is_news=self._differs(seen.news))
         return seen.answer
+
+    def _check(self, schema: Schema) -> None:
+        try:
+            self._require_served(schema)
+        except StoreTooNew as error:
+            if not self._outdated.done():
+                self._outdated.set_result(error)
+
+    async def outdated(self) -> StoreTooNew:
+        return await asyncio.shield(self._outdated)
+
+    def on_outdated(self, refuse: Callable[[StoreTooNew], None]) -> None:
+        """Have this called at once when the schema is not for this relay any more."""
+        self._outdated.add_done_callback(lambda outdated: refuse(outdated.result()))
 
     def _differs(self, news: members.News) -> bool:
         """Whether there is something new since the last look."""

@@ -1,10 +1,11 @@
 """Schema migrations: each file in `migrations/` runs once, in order, under a lock."""
 
 import hashlib
+from collections.abc import Sequence
 from pathlib import Path
 
-from relay.core.errors import StoreRefused, StoreTooNew
-from relay.store.migrations import Step, steps_of
+from relay.core.errors import StoreRefused
+from relay.store.migrations import Schema, Step, require_served, steps_of
 from relay.store.postgres import server
 from relay.store.postgres.driver import Database
 
@@ -14,17 +15,25 @@ CREATE TABLE IF NOT EXISTS relay.migrations (
     number integer PRIMARY KEY,
     name text NOT NULL,
     sha256 text NOT NULL,
-    applied_at bigint NOT NULL
+    applied_at bigint NOT NULL,
+    oldest integer
 )
 """
+_ADD_OLDEST = "ALTER TABLE relay.migrations ADD COLUMN IF NOT EXISTS oldest integer"
 _MIGRATED = "SELECT to_regclass('relay.migrations') IS NOT NULL"
-_CURRENT = "SELECT coalesce(max(number), 0) FROM relay.migrations"
+# The first relays wrote no `oldest`, and their table may lack it.
+FOUND = """
+SELECT json_build_array(
+    coalesce(max(number), 0), coalesce(max(coalesce((to_jsonb(m) ->> 'oldest')::int, number)), 0)
+) FROM relay.migrations AS m
+"""
+"""The two numbers of a `Schema`."""
 COPYING = "copying"
 """Name of the mark in `state` of a copy that is not whole."""
 MARK = f"INSERT INTO relay.state VALUES ('{COPYING}', %s)"
 UNMARK = f"DELETE FROM relay.state WHERE name = '{COPYING}'"
 _MARKED = f"SELECT value FROM relay.state WHERE name = '{COPYING}'"
-_RECORD = "INSERT INTO relay.migrations VALUES (%s, %s, %s, %s)"
+_RECORD = "INSERT INTO relay.migrations VALUES (%s, %s, %s, %s, %s)"
 _FOLDER = Path(__file__).parent / "migrations"
 
 
@@ -47,8 +56,8 @@ def prepare(db: Database, schema: str, *, now_ms: int) -> None:
     """Create or migrate the schema in one transaction.
 
     Relays that start together wait for each other.
-    Raises StoreTooNew for the schema of a newer relay and StoreRefused for a server that does not
-    fit, without a change, and StoreUnavailable for a server that is no primary.
+    Raises StoreTooNew for a schema that only newer relays serve and StoreRefused for a server that
+    does not fit, without a change, and StoreUnavailable for a server that is no primary.
     """
     server.require(db)
     known = steps()
@@ -57,12 +66,14 @@ def prepare(db: Database, schema: str, *, now_ms: int) -> None:
         if not server.require_rights(db, schema):
             db.create_schema()
         db.execute(_TABLE)
-        current = _current(db, schema)
+        current = _served(db, schema, known).number
+        if current < known[-1].number:
+            db.execute(_ADD_OLDEST)
         for step in known:
             if step.number > current:
                 db.run_script(step.sql)
                 digest = hashlib.sha256(step.sql.encode()).hexdigest()
-                db.execute(_RECORD, (step.number, step.name, digest, now_ms))
+                db.execute(_RECORD, (step.number, step.name, digest, now_ms, step.oldest))
 
 
 def preview(db: Database, schema: str) -> str:
@@ -71,9 +82,12 @@ def preview(db: Database, schema: str) -> str:
     version = f"PostgreSQL {server.version(db)}"
     if not server.require_rights(db, schema) or db.execute(_MIGRATED).fetchone() != (True,):
         return f"{version}; serve creates the schema {schema}"
-    current, newest = _current(db, schema), steps()[-1].number
+    known = steps()
+    current, newest = _served(db, schema, known).number, known[-1].number
     _require_whole(db, schema)
     what = "up to date" if current == newest else f"at {current}, serve migrates it to {newest}"
+    if current > newest:
+        what = f"at {current}, newer than {newest}, the newest of this relay, which serves it"
     return f"{version}; the schema {schema} is {what}"
 
 
@@ -91,13 +105,13 @@ def _require_whole(db: Database, schema: str) -> None:
         )
 
 
-def _current(db: Database, schema: str) -> int:
-    row = db.execute(_CURRENT).fetchone()
-    current = 0 if row is None else int(row[0])
-    newest = steps()[-1].number
-    if current > newest:
-        raise StoreTooNew(
-            f"the schema {schema} is number {current}, this relay knows up to {newest}: "
-            "run the relay that wrote it, or a newer one"
-        )
+def found(db: Database) -> Schema:
+    """Return the schema of a store that has one."""
+    return Schema(*db.execute(FOUND).fetchall()[0][0])
+
+
+def _served(db: Database, schema: str, known: Sequence[Step]) -> Schema:
+    """Return the schema; raises StoreTooNew."""
+    current = found(db)
+    require_served(f"the schema {schema}", current, newest=known[-1].number)
     return current

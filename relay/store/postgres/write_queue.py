@@ -58,6 +58,7 @@ class WriteQueue(ABC):
         self._waiting: list[Waiting] = []
         self._flushing: asyncio.Task[None] | None = None
         self._hangs = False
+        self._refusal: StoreUnavailable | None = None
 
     @abstractmethod
     async def _run(self, batch: list[Waiting]) -> list[Any]:
@@ -80,12 +81,20 @@ class WriteQueue(ABC):
             await self._flushing
         await self._close()
 
+    def refuse(self, error: StoreError) -> None:
+        """Write nothing more; what has begun ends."""
+        self._refusal = StoreUnavailable(str(error))
+        waiting, self._waiting = self._waiting, []
+        _refuse(waiting, self._refusal)
+
     async def _submit(self, write: object, item: object, done: Callable[[Any], None]) -> Any:
         """Write the item in the next batch; return its result once it is committed.
 
         Cancelling the wait does not withdraw the item: `done` is still called with the result.
         Raises StoreError.
         """
+        if self._refusal is not None:
+            raise self._refusal
         if self._hangs:
             raise StoreUnavailable("the database does not answer")
         if len(self._waiting) >= WAITING_MAX:

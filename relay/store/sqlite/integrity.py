@@ -7,6 +7,7 @@ from relay.core.delivery import Status
 from relay.core.errors import StoreBroken
 from relay.store.audience import days
 from relay.store.integrity import Content, Inspection, age
+from relay.store.migrations import Schema
 from relay.store.sqlite import audience_tables, digests, disk, id_integrity, queries, schema
 from relay.store.sqlite.driver import reading, snapshot, sqlite3
 
@@ -47,7 +48,11 @@ async def inspect(path: Path) -> Inspection:
     return Inspection(
         size,
         content,
-        (*disk.exposures(path), *age(content.schema, schema.steps()[-1].number), *faults),
+        (
+            *disk.exposures(path),
+            *age(Schema(content.schema, content.schema), schema.steps()[-1].number),
+            *faults,
+        ),
     )
 
 

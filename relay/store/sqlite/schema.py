@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from relay.core.errors import StoreBroken, StoreFull, StoreTooNew
-from relay.store.migrations import Step, steps_of
+from relay.core.errors import StoreBroken, StoreFull
+from relay.store.migrations import Schema, Step, require_served, steps_of
 from relay.store.sqlite.driver import sqlite3
 
 _TABLE = """
@@ -50,11 +50,7 @@ def migrate(
     db.execute(_TABLE)
     current: int = db.execute("SELECT coalesce(max(number), 0) FROM migrations").fetchone()[0]
     newest = known[-1].number
-    if current > newest:
-        raise StoreTooNew(
-            f"{_file(db)}: its schema is number {current}, this relay knows up to {newest}: "
-            "run the relay that wrote it, or a newer one"
-        )
+    require_served(f"{_file(db)}: its schema", Schema(current, current), newest=newest)
     if current < _REBUILDS_EVENTS:
         _require_room(db, free_bytes())
     with _without_foreign_keys(db):

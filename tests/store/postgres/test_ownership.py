@@ -48,7 +48,9 @@ class Relay:
             control, poller, reader, Leases(), on_reconstructions=self._told
         )
         self.ownership.introduce(
-            Introduction(name=name, version="1", address=f"http://{name}", config="c")
+            Introduction(
+                name=name, version="1", revision=f"r{name}", address=f"http://{name}", config="c"
+            )
         )
         self._running: asyncio.Task[None] | None = None
 
@@ -192,7 +194,7 @@ class Beats:
 
     async def send(self, *leases: tuple[str, Fence]) -> Answer:
         statement = Beat(str(self._member), SINKS, leases)
-        me = Introduction(name="a", version="1", address="http://a", config="c")
+        me = Introduction(name="a", version="1", revision="r", address="http://a", config="c")
         work = partial(members.run, statement=statement, me=me, statuses={})
         return (await self._connection.run(work)).answer
 
@@ -231,10 +233,9 @@ async def test_members_see_each_other_and_how_the_sinks_are(place: PostgresPlace
     async with cluster(place, "a", "b") as (first, second):
         known = await first.ownership.cluster()
         assert known.free == ()
-        assert [(each.name, each.address, each.is_self) for each in known.members] == [
-            ("a", "http://a", True),
-            ("b", "http://b", False),
-        ]
+        assert [
+            (each.name, each.revision, each.address, each.is_self) for each in known.members
+        ] == [("a", "ra", "http://a", True), ("b", "rb", "http://b", False)]
         assert {sink for each in known.members for sink in each.sinks} == set(SINKS)
         elsewhere = second.sending - {MAINTENANCE}
         await until(
