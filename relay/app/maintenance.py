@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Coroutine, Mapping
 from contextlib import suppress
 
-from relay.core.clock import Clock
+from relay.core.clock import Clock, offset_ms
 from relay.core.errors import StoreFull, StoreUnavailable
 from relay.store import Backlog, Store
 from relay.telemetry import log
@@ -30,14 +30,16 @@ class Maintenance:
     """The background tasks of one store; a task that finds the store broken raises."""
 
     def __init__(
-        self, store: Store, *, metrics: Metrics, recent: RecentCounts, clock: Clock
+        self, store: Store, *, metrics: Metrics, recent: RecentCounts, machine: Clock
     ) -> None:
+        """`machine` is compared with the store's clock."""
         self._store = store
         self._metrics = metrics
         self._recent = recent
-        self._clock = clock
+        self._machine = machine
+        self._clock = store.clock
         self._log = log.get()
-        self._sampled = log.Sampled(clock)
+        self._sampled = log.Sampled(store.clock)
         self._backlogs: Mapping[str, Backlog] | None = None
         self.trouble: str | None = None
         """Why the last heartbeat could not be committed; None after a good one."""
@@ -63,6 +65,7 @@ class Maintenance:
 
     async def show_gauges(self) -> bool:
         """Show how the store is; return whether that may have changed."""
+        self._metrics.store.set_clock_offset(offset_ms(self._machine, self._clock))
         try:
             backlogs = await self._store.backlogs()
             size_bytes = await self._store.size_bytes()

@@ -62,9 +62,10 @@ class Service:
     """One relay: built by `open`, served by `run`."""
 
     def __init__(
-        self, config: Config, clock: Clock, store: Store, metrics: Metrics, host: Host
+        self, config: Config, machine: Clock, store: Store, metrics: Metrics, host: Host
     ) -> None:
-        self._clock = clock
+        """`machine` tells only how far its clock is off the store's, by which all here goes."""
+        self._clock = clock = store.clock
         self._store = store
         self._metrics = metrics
         self._log = log.get()
@@ -75,7 +76,9 @@ class Service:
         self._traffic = Traffic()
         self._startup = StartupReport(store, metrics=metrics, clock=clock)
         self._recent = RecentCounts(metrics, clock)
-        self._maintenance = Maintenance(store, metrics=metrics, recent=self._recent, clock=clock)
+        self._maintenance = Maintenance(
+            store, metrics=metrics, recent=self._recent, machine=machine
+        )
         auditor = Auditor(store.audit, activity=self._activity, clock=clock)
         self._reloader = Reloader(
             config,
@@ -202,6 +205,7 @@ class Service:
     async def open(cls, config: Config, *, clock: Clock, host: Host | None = None) -> "Service":
         """Open the store and build everything around it; nothing listens or connects yet.
 
+        `clock` is the machine's, from which the store's differs where relays share one.
         Raises what `engines.open_store` raises.
         """
         host = host or Host()
@@ -210,10 +214,10 @@ class Service:
             sinks=[sink.name for sink in config.sinks],
             revision=host.environ.get("RELAY_REVISION", ""),
         )
-        metrics.process.started(clock.now_ms())
         store = await engines.open_store(
             config.store, clock=clock, committed=metrics.store.committed, counted=metrics.counted
         )
+        metrics.process.started(store.clock.now_ms())
         metrics.process.opened(*store.version)
         for source in config.sources:
             show_totals(store, metrics, source.name)

@@ -1,14 +1,17 @@
 """The clock; all other modules take a `Clock` or a timestamp as a parameter."""
 
+import sys
 import time
-from typing import Protocol
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple, Protocol
 
 
 class Clock(Protocol):
     """Wall-clock time for records, monotonic time for durations."""
 
     def now_ms(self) -> int:
-        """Return milliseconds since the epoch; jumps when the machine's clock is set."""
+        """Return milliseconds since the epoch; jumps when the clock is set."""
         ...
 
     def monotonic(self) -> float:
@@ -44,3 +47,73 @@ class SystemClock:
 
     def monotonic(self) -> float:
         return time.monotonic()
+
+
+def offset_ms(clock: Clock, reference: Clock) -> int:
+    """Return how far a clock is ahead of another one."""
+    return 0 if clock is reference else clock.now_ms() - reference.now_ms()
+
+
+boottime_ns = partial(time.clock_gettime_ns, time.CLOCK_BOOTTIME)
+"""Returns nanoseconds of a clock that nobody sets, and that goes on in a suspended machine."""
+
+DRIFT_PPM = 100
+"""How fast two clocks may drift apart, in millionths: twice what a quartz usually does."""
+
+_NS_PER_MS = 1_000_000
+
+
+class ClockSample(NamedTuple):
+    """A server's time since the epoch, and `boottime_ns` before the request and after the answer.
+
+    The server read its clock somewhere in between: half of the round trip bounds the error of the
+    middle, however unequal the two ways are.
+    """
+
+    before_ns: int
+    server_ns: int
+    after_ns: int
+
+
+class SynchronizedClock:
+    """A server's clock, estimated from samples; the machine's clock before the first one.
+
+    The best sample counts until another one contradicts it or is much tighter. From there on, time
+    is that of `boottime_ns`, so that a step of the machine's clock changes nothing.
+    """
+
+    def __init__(self, machine: Clock, *, elapsed_ns: Callable[[], int] = boottime_ns) -> None:
+        """`elapsed_ns` takes the place of `boottime_ns`."""
+        self.monotonic = machine.monotonic
+        self._elapsed_ns = elapsed_ns
+        self._sampled_ns = elapsed_ns()
+        self._ahead_ns = machine.now_ms() * _NS_PER_MS - self._sampled_ns
+        """The server's time less the elapsed one."""
+        self._error_ns = sys.maxsize
+        self._floor_ms = 0
+        """Time until which the clock stands still, in place of a small step back."""
+
+    def now_ms(self) -> int:
+        """Return milliseconds since the epoch; jumps when the server's clock is set."""
+        now_ms = (self._ahead_ns + self._elapsed_ns()) // _NS_PER_MS
+        if now_ms < self._floor_ms:
+            return self._floor_ms
+        return now_ms
+
+    def adopt(self, sample: ClockSample) -> int:
+        """Take a sample into account; return the step that it made, 0 for a mere correction."""
+        error_ns = (sample.after_ns - sample.before_ns) // 2
+        ahead_ns = sample.server_ns - sample.before_ns - error_ns
+        is_contradiction = abs(ahead_ns - self._ahead_ns) > error_ns
+        drift_ns = (sample.after_ns - self._sampled_ns) * DRIFT_PPM // 1_000_000
+        if not is_contradiction and 2 * error_ns > self._error_ns + drift_ns:
+            return 0
+        before_ms = self.now_ms()
+        self._ahead_ns, self._error_ns, self._sampled_ns = ahead_ns, error_ns, sample.after_ns
+        self._floor_ms = 0
+        step_ms = self.now_ms() - before_ms
+        if abs(step_ms) > SET_BACK_MS:
+            return step_ms
+        if step_ms < 0:
+            self._floor_ms = before_ms
+        return 0

@@ -5,6 +5,7 @@ from typing import Literal, NamedTuple, Protocol
 
 import msgspec
 
+from relay.core.clock import Clock
 from relay.core.config_values import Duration
 from relay.core.delivery import Delivery, Settlement
 from relay.core.event import Event, Outcome, Unreadable
@@ -110,6 +111,11 @@ class Store(Protocol):
     Changes are on disk when a method returns. All methods may raise StoreFull, after which nothing
     was written and later calls may succeed, and StoreBroken.
     """
+
+    @property
+    def clock(self) -> Clock:
+        """The clock of all that is stored: one for all relays that share the store."""
+        ...
 
     @property
     def ownership(self) -> Ownership: ...

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
-from relay.core.clock import Clock
+from relay.core.clock import Clock, SynchronizedClock
 from relay.core.errors import Fault
 from relay.core.totals import Total
 from relay.store.integrity import Inspection
@@ -46,8 +46,15 @@ async def open_store(
     committed: Callable[[float], None],
     counted: Callable[[Total], None],
 ) -> PostgresStore:
+    synchronized = SynchronizedClock(clock)
     try:
-        return await opening.open_store(settings, clock=clock, committed=committed, counted=counted)
+        return await opening.open_store(
+            settings,
+            clock=synchronized,
+            committed=committed,
+            counted=counted,
+            synchronize=synchronized.adopt,
+        )
     except psycopg.Error as error:
         raise startup_error(error) from None
 

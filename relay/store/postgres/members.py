@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from relay.core.clock import ClockSample, boottime_ns
 from relay.core.cluster.statements import (
     Acquire,
     Acquired,
@@ -27,6 +28,7 @@ from relay.store.postgres.fences import HISTORY
 from relay.store.postgres.orders import NUMBERS, OPENINGS, Orders
 from relay.store.postgres.schema import FOUND
 
+_NOW_US = "floor(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 _LEASE = f"make_interval(secs => {LEASE_S})"
 _START = "pg_postmaster_start_time()::text"
 _LATE = f"clock_timestamp() - make_interval(secs => {TAKEOVER_S})"
@@ -100,6 +102,7 @@ SELECT {HISTORY}, {_START},
     ),
     ({NUMBERS}),
     ({FOUND}),
+    {_NOW_US},
     {_NEWS}
 """
 _ACQUIRE = f"""
@@ -176,6 +179,7 @@ class Seen(NamedTuple):
     orders: Orders | None = None
     news: News | None = None
     schema: Schema | None = None
+    sample: ClockSample | None = None
 
 
 def run(db: Database, statement: Statement, me: Introduction, statuses: Mapping[str, str]) -> Seen:
@@ -194,6 +198,13 @@ def run(db: Database, statement: Statement, me: Introduction, statuses: Mapping[
         case _:
             raise TypeError(f"{type(statement).__name__} is not for the database")
     return Seen(Done())
+
+
+def sample(db: Database) -> ClockSample:
+    """Read the database's clock."""
+    before_ns = boottime_ns()
+    ((now_us,),) = db.execute(f"SELECT {_NOW_US}").fetchall()
+    return ClockSample(before_ns, now_us * 1000, boottime_ns())
 
 
 def news(db: Database) -> News:
@@ -257,7 +268,10 @@ def _beat(db: Database, beat: Beat, me: Introduction, statuses: Mapping[str, str
 
 
 def _survey(db: Database) -> Seen:
-    history, start, fresh, live, rows, orders, found, *news = db.execute(_SURVEY).fetchall()[0]
+    before_ns = boottime_ns()
+    survey = db.execute(_SURVEY).fetchall()[0]
+    after_ns = boottime_ns()
+    history, start, fresh, live, rows, orders, found, now_us, *news = survey
     surveyed = Surveyed(
         history=history,
         start=start,
@@ -270,7 +284,9 @@ def _survey(db: Database) -> Seen:
     )
     statuses = {sink: status for sink, *_, status in rows if status is not None}
     # A failover may have lost an order, and the next one then gets its number.
-    return Seen(surveyed, statuses, {**orders, history: 0}, tuple(news), Schema(*found))
+    orders = {**orders, history: 0}
+    sample = ClockSample(before_ns, now_us * 1000, after_ns)
+    return Seen(surveyed, statuses, orders, tuple(news), Schema(*found), sample)
 
 
 def _acquire(db: Database, acquire: Acquire) -> Acquired:

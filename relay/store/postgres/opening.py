@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from functools import partial
 
-from relay.core.clock import Clock
+from relay.core.clock import Clock, ClockSample
 from relay.core.totals import Total
 from relay.store.migrations import require_served
 from relay.store.ordering import OrderingKeys
-from relay.store.postgres import keys, schema, totals
+from relay.store.postgres import keys, members, schema, totals
 from relay.store.postgres.connection import Pool, connection
 from relay.store.postgres.fences import Fences
 from relay.store.postgres.group_commit import GroupCommit
@@ -24,6 +24,9 @@ from relay.store.postgres.vacuum import ERASABLE, Vacuum, is_unfinished
 from relay.store.postgres.visible_numbers import VisibleNumbers
 from relay.store.totals import Totals
 
+FIRST_SAMPLES = 3
+"""Of the database's clock, since the first statement of a connection takes longer."""
+
 
 def _pool(settings: PostgresSettings, size: int) -> Pool:
     return Pool(settings.dsn.reveal(), settings.schema, size=size)
@@ -36,11 +39,14 @@ async def open_store(
     committed: Callable[[float], None] = lambda _: None,
     counted: Callable[[Total], None] = lambda _: None,
     fences: Fences | None = None,
+    synchronize: Callable[[ClockSample], int] = lambda _: 0,
 ) -> PostgresStore:
     """Connect and migrate; raises psycopg.Error and what `schema.migrate` raises.
 
     `committed` is passed the seconds of each transaction, and `counted` the total that a new event
     is part of, once that is on disk. `fences` take the place of what the cluster has agreed on.
+    `synchronize` is passed samples of the database's clock, the first ones before `clock` is read,
+    and returns the step that the clock made.
     """
     writer = LoopConnection(settings.dsn.reveal(), settings.schema)
     connections = [connection(settings) for _ in range(5)]
@@ -49,6 +55,8 @@ async def open_store(
     reader, searcher = _pool(settings, spare - spare // 2), _pool(settings, spare // 2)
     connections += reader, searcher
     try:
+        for _ in range(FIRST_SAMPLES):
+            synchronize(await background.run(members.sample))
         now_ms = clock.now_ms()
         await background.run(lambda db: schema.migrate(db, settings.schema, now_ms=now_ms))
         newest = schema.steps()[-1].number
@@ -69,6 +77,7 @@ async def open_store(
         poller,
         reader,
         leases,
+        synchronize=synchronize,
         on_reconstructions=outstanding.refresh,
         require_served=partial(require_served, f"the schema {settings.schema}", newest=newest),
     )

@@ -1,7 +1,6 @@
 """Ownership of sinks in a cluster: runs the planner's statements, and drives the dispatchers."""
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
@@ -11,6 +10,7 @@ from uuid import uuid4
 import msgspec
 from msgspec.structs import replace
 
+from relay.core.clock import ClockSample, boottime_ns
 from relay.core.cluster import statements
 from relay.core.cluster.leases import Lease
 from relay.core.cluster.planning import Planner
@@ -34,6 +34,7 @@ from relay.store.postgres.driver import psycopg
 from relay.store.postgres.fences import Fence
 from relay.store.postgres.leases import Leases as Leased
 from relay.store.postgres.notifications import Notifications
+from relay.telemetry import log
 
 HANDOVER_S = 5.0
 """Longest time that sends in flight have at a handover."""
@@ -41,13 +42,17 @@ HANDOVER_S = 5.0
 LEAVE_S = 5.0
 """Longest wait for the database when this relay leaves."""
 
+_ADVICE_CLOCK_SET = (
+    "the database's clock was set, or a server with another clock took over; compare the clocks of "
+    "the database servers"
+)
+
 _NONE = statements.Fence("", 0)
 _UNKNOWN = Introduction(name="", version="", revision="", address="", config="")
 
 
 def boottime_s() -> float:
-    """Return seconds of a clock that goes on while the machine is suspended."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
+    return boottime_ns() / 1e9
 
 
 class PostgresOwnership:
@@ -60,24 +65,28 @@ class PostgresOwnership:
         reader: Connection,
         leased: Leased,
         *,
+        synchronize: Callable[[ClockSample], int] = lambda _: 0,
         on_reconstructions: Callable[[], None] = lambda: None,
         require_served: Callable[[Schema], None] = lambda _: None,
         now_s: Callable[[], float] = boottime_s,
     ) -> None:
         """`control` and `poller` are used by nothing else, so that nothing delays them.
 
-        `on_reconstructions` is called when another relay has made some. `require_served` raises
-        StoreTooNew for a schema that is not for this relay.
+        `synchronize` is passed samples of the database's clock, and returns the step that the
+        store's clock made. `on_reconstructions` is called when another relay has made some.
+        `require_served` raises StoreTooNew for a schema that is not for this relay.
         """
         self._control = control
         self._poller = Notifications(poller, heard=self._announced)
         self._reader = reader
         self._leased = leased
+        self._synchronize = synchronize
         self._on_reconstructions = on_reconstructions
         self._require_served = require_served
         self._now_s = now_s
         self.id = uuid4()
         """Identifies this process in the database."""
+        self._log = log.get()
         self._me = _UNKNOWN
         self._planner = Planner(str(self.id), (), random=SystemRandom())
         self._fences: dict[str, statements.Fence] = {}
@@ -271,6 +280,11 @@ class PostgresOwnership:
             self._surveyed.set()
         if seen.schema is not None:
             self._check(seen.schema)
+        if seen.sample is not None and (step_ms := self._synchronize(seen.sample)):
+            self._log.warning("store.clock_set", seconds=step_ms / 1000, advice=_ADVICE_CLOCK_SET)
+            # Other deliveries are due now, or all are due later than they should be.
+            for sink in self._fences:
+                dispatching.wake(sink)
         if seen.statuses is not None:
             elsewhere = _decoded(seen.statuses)
             self._elsewhere = {

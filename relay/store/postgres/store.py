@@ -75,7 +75,7 @@ class PostgresStore:
         counted: Callable[[Total], None],
     ) -> None:
         self._shared = shared
-        self._clock = clock
+        self.clock = clock
         self._server = server
         self._totals = totals
         self._counted = counted
@@ -185,7 +185,7 @@ class PostgresStore:
 
     async def _follow_others(self) -> None:
         """Take over what other relays have counted."""
-        now_s = self._clock.monotonic()
+        now_s = self.clock.monotonic()
         if now_s - self._followed_s >= FOLLOW_EVERY_S:
             self._followed_s = now_s
             for total in self._totals.learn(await self._shared.reader.read(totals.refresh)):

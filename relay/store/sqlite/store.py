@@ -97,7 +97,7 @@ class SqliteStore:
         self.version = EngineVersion("sqlite", driver.VERSION)
         self._min_free = settings.min_free
         self.unclean = unclean
-        self._clock = clock
+        self.clock = clock
         self._held = held
         self._files = files
         self._accept = Statement(accept.numbered, gathers=True)
@@ -257,7 +257,7 @@ class SqliteStore:
         waiting = [sink for sink, tally in self._tallies.items() if tally[Status.PENDING]]
         oldest = await self._read(self._shared.reader, lambda db: queries.oldest(db, waiting))
         # A receipt in the future, from a clock that was ahead, would give a negative age.
-        now_ms = self._clock.now_ms()
+        now_ms = self.clock.now_ms()
         received = {sink: min(ms, now_ms) for sink, ms in oldest.items()}
         return {
             sink: Backlog(tally[Status.PENDING], tally[Status.DEAD], received.get(sink))

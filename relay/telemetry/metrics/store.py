@@ -30,6 +30,10 @@ class StoreMetrics:
             "relay_store_min_free_bytes",
             "With less free space than this, new events are answered with 503.",
         )
+        self._clock_offset = registry.gauge(
+            "relay_clock_offset_seconds",
+            "This host's clock less the store's, which the relay goes by.",
+        )
         # Only a store on a disk of this machine has them, and a 0 would raise alarms.
         self._free.clear()
         self._floor.clear()
@@ -44,6 +48,13 @@ class StoreMetrics:
         """Set the free space and `min_free`, so that alert rules need not repeat the config."""
         self._free[()] = free
         self._floor[()] = floor
+
+    def set_clock_offset(self, offset_ms: int) -> None:
+        self._clock_offset[()] = offset_ms / 1000
+
+    def clock_offset_s(self) -> float:
+        """Return how far this host's clock is ahead of the store's, as of a second ago."""
+        return self._clock_offset[()]
 
     def disk(self) -> Disk:
         """Return the sizes as of the last measurement, which runs every second."""
