@@ -104,9 +104,10 @@ class SynchronizedClock:
         """Take a sample into account; return the step that it made, 0 for a mere correction."""
         error_ns = (sample.after_ns - sample.before_ns) // 2
         ahead_ns = sample.server_ns - sample.before_ns - error_ns
-        is_contradiction = abs(ahead_ns - self._ahead_ns) > error_ns
         drift_ns = (sample.after_ns - self._sampled_ns) * DRIFT_PPM // 1_000_000
-        if not is_contradiction and 2 * error_ns > self._error_ns + drift_ns:
+        known_error_ns = self._error_ns + drift_ns
+        contradicts = abs(ahead_ns - self._ahead_ns) > known_error_ns + error_ns
+        if not contradicts and 2 * error_ns > known_error_ns:
             return 0
         before_ms = self.now_ms()
         self._ahead_ns, self._error_ns, self._sampled_ns = ahead_ns, error_ns, sample.after_ns

@@ -1,11 +1,13 @@
 """Several relays on one PostgreSQL, in the process of the test."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 
 from relay import config
+from relay.core.clock import Clock
 from relay.core.sink_status import SinkStatus
 from tests.guarantees.process import until
 from tests.operator import ADMIN, Operator, operating
@@ -58,12 +60,17 @@ def settings(
 
 
 @asynccontextmanager
-async def cluster(place: PostgresPlace, *configs: config.Config) -> AsyncIterator[list[Member]]:
-    """Run relays until the block ends; it begins once each owns something, and one the sink."""
+async def cluster(
+    place: PostgresPlace, *configs: config.Config, clocks: Sequence[Clock | None] = ()
+) -> AsyncIterator[list[Member]]:
+    """Run relays until the block ends; it begins once each owns something, and one the sink.
+
+    `clocks` are those of the relays' machines, in the same order.
+    """
     async with AsyncExitStack() as stack:
         members: list[Member] = []
-        for each in configs:
-            relay = await stack.enter_async_context(serving(each))
+        for each, clock in zip_longest(configs, clocks):
+            relay = await stack.enter_async_context(serving(each, clock=clock))
             members.append(Member(relay, await stack.enter_async_context(operating(relay))))
         await until(
             lambda: _owners(place) == len(members) and sum(each.owns() for each in members) == 1,
