@@ -79,9 +79,11 @@ PANELS = [
             alerts=["RelaySignatureFailures", "RelayPreviousSecretUsed"]),
         lines("Clock difference to the sender",
             {"5 of 100 below": quantile(0.05, SKEWS), "half": quantile(0.5, SKEWS),
-             "95 of 100 below": quantile(0.95, SKEWS)}, "s",
+             "95 of 100 below": quantile(0.95, SKEWS),
+             "{{instance}}, to the database":
+                "max by (instance) (relay_clock_offset_seconds{RELAY})"}, "s",
             colours={"5 of 100 below": SKY, "half": BLUE, "95 of 100 below": ORANGE},
-            alerts=["RelayClockSkew", "RelayAllStale"]),
+            alerts=["RelayClockSkew", "RelayAllStale", "RelayClockOffset"]),
         levels("Kept during a rotation",
             {
                 "{{source}}: kept": f"sum by (source) ({KEPT})",

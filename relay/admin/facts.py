@@ -76,6 +76,8 @@ class StoreFacts(msgspec.Struct, frozen=True, kw_only=True):
     folder: str | None
     """None if it is not on a disk of this machine."""
     disk: Disk
+    clock_offset_s: float
+    """How far this host's clock is ahead of the store's, by which the relay goes."""
     unready: Sequence[str]
     """Reasons why no events can be accepted; empty if they can."""
     unread: str | None
@@ -220,6 +222,7 @@ def _store(admin: AdminServices, stored: _Stored, unready: Sequence[str]) -> Sto
         location=admin.store.location,
         folder=admin.store.folder,
         disk=admin.metrics.store.disk(),
+        clock_offset_s=admin.metrics.store.clock_offset_s(),
         unready=unready,
         unread=stored.error,
         alive_ms=stored.overview.alive_ms,

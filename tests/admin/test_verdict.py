@@ -28,12 +28,19 @@ STORE = StoreFacts(
     location="/var/lib/relay/relay.db",
     folder="/var/lib/relay",
     disk=Disk(store_bytes=MIB, free_bytes=4096 * MIB, min_free_bytes=256 * MIB),
+    clock_offset_s=0.0,
     unready=(),
     unread=None,
     alive_ms=NOW_MS - 5000,
     unclean=False,
     unreadable=0,
     unreadable_ms=None,
+)
+IN_DATABASE = replace(
+    STORE,
+    location="PostgreSQL at db, database relay, schema relay",
+    folder=None,
+    disk=Disk(store_bytes=MIB, free_bytes=None, min_free_bytes=None),
 )
 FULL = Disk(store_bytes=MIB, free_bytes=255 * MIB, min_free_bytes=256 * MIB)
 FACTS = Facts(
@@ -338,6 +345,18 @@ FOUND: Mapping[str, tuple[Facts, str, str, str]] = {
         of_source(skew_s=-61),
         "ticket",
         "this host's clock is 1 min behind the sender's (source main)",
+        "timedatectl status",
+    ),
+    "a database's clock that drifts": (
+        replace(of_source(skew_s=-61), store=IN_DATABASE),
+        "ticket",
+        "the database's clock is 1 min behind the sender's (source main)",
+        "timedatectl status",
+    ),
+    "a host's clock ahead of the database's": (
+        replace(FACTS, store=replace(IN_DATABASE, clock_offset_s=600.0)),
+        "ticket",
+        "this host's clock is 10 min ahead of the database's",
         "timedatectl status",
     ),
     "a refused config": (

@@ -53,6 +53,7 @@ OURS: dict[str, set[str]] = {
     "relay_start_time_seconds": set(),
     "relay_downtime_lost_seconds": set(),
     "relay_store_min_free_bytes": set(),
+    "relay_clock_offset_seconds": set(),
     "relay_unreconciled_loss_seconds": {"source"},
     "relay_members": {"state"},
     "relay_members_configs_differ": set(),
@@ -201,10 +202,12 @@ def test_a_milestone_a_refusal_and_a_commit_are_counted(metrics: Metrics) -> Non
     metrics.store.committed(0.002)
     metrics.store.set_size(4096)
     metrics.store.set_space(1 << 30, floor=256 << 20)
+    metrics.store.set_clock_offset(-1500)
     assert value(metrics, "relay_video_watched_total", source="main", milestone="completed") == 1
     assert value(metrics, "relay_rejected_total", source="main", reason="stale") == 1
     assert value(metrics, "relay_store_commit_seconds_sum") == 0.002
     assert value(metrics, "relay_store_bytes") == 4096
+    assert value(metrics, "relay_clock_offset_seconds") == -1.5
     assert value(metrics, "relay_store_free_bytes") == 1 << 30
     assert value(metrics, "relay_store_min_free_bytes") == 256 << 20
 

@@ -19,7 +19,7 @@ def problems(facts: Facts) -> Sequence[Finding]:
     if facts.cluster is not None:
         findings += cluster.findings(facts.cluster)
     for source in facts.sources:
-        findings += sources.findings(source, now_ms=now_ms)
+        findings += sources.findings(source, clock=store.clock(facts.store), now_ms=now_ms)
     for sink in facts.sinks:
         findings += sinks.findings(sink, now_ms=now_ms)
     findings += records.findings(facts)

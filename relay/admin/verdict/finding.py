@@ -39,6 +39,6 @@ def requests(count: int) -> str:
     return "1 request" if count == 1 else f"{count} requests"
 
 
-def ahead(skew_s: float) -> str:
-    """Describe this host's clock relative to the sender's."""
-    return f"{span(abs(skew_s) * 1000)} {'ahead of' if skew_s > 0 else 'behind'} the sender's"
+def ahead(skew_s: float, *, of: str) -> str:
+    """Describe a clock relative to another one."""
+    return f"{span(abs(skew_s) * 1000)} {'ahead of' if skew_s > 0 else 'behind'} {of}"

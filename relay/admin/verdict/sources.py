@@ -17,13 +17,16 @@ UNTIMELY_MIN = 3
 SKEW_S = 60
 """A fifth of the default tolerance."""
 
+_SENDERS = "the sender's"
 
-def findings(source: SourceFacts, *, now_ms: int) -> Iterator[Finding]:
+
+def findings(source: SourceFacts, *, clock: str, now_ms: int) -> Iterator[Finding]:
+    """`clock` names the one that the relay goes by."""
     yield from _rotation(source, now_ms=now_ms)
     yield from _unreconciled(source)
     refusals = source.traffic.refusals
     is_recent = refusals.count > 0 and not is_over(refusals.last_ms, REFUSED_MS, now_ms=now_ms)
-    yield from _clock(source, is_untimely=is_recent and refusals.untimely > 0)
+    yield from _clock(source, clock, is_untimely=is_recent and refusals.untimely > 0)
     # During a rotation such requests are expected, and quarantined.
     if is_recent and refusals.count > refusals.untimely and not _is_armed(source, now_ms=now_ms):
         yield _mismatches(source)
@@ -95,22 +98,23 @@ def _unreconciled(source: SourceFacts) -> Iterator[Finding]:
         )
 
 
-def _clock(source: SourceFacts, *, is_untimely: bool) -> Iterator[Finding]:
+def _clock(source: SourceFacts, clock: str, *, is_untimely: bool) -> Iterator[Finding]:
     refusals, skew_s = source.traffic.refusals, source.traffic.skew_s
-    off = "" if skew_s is None else f"; this host's clock is {ahead(skew_s)}"
+    state = "" if skew_s is None else f"{clock} is {ahead(skew_s, of=_SENDERS)}"
     if is_untimely:
+        why = f"{requests(refusals.untimely)} refused since the last verified one"
         yield Finding(
             severity="page" if refusals.untimely >= UNTIMELY_MIN else "info",
             what=f"every request of source {source.name} is too old or in the future",
             since_ms=refusals.first_ms,
-            why=f"{requests(refusals.untimely)} refused since the last verified one{off}",
+            why=f"{why}; {state}" if state else why,
             next="timedatectl status",
             runbook="relayclockskew",
         )
     elif skew_s is not None and abs(skew_s) > SKEW_S:
         yield Finding(
             severity="ticket",
-            what=f"this host's clock is {ahead(skew_s)} (source {source.name})",
+            what=f"{state} (source {source.name})",
             since_ms=None,
             why="an offset beyond the source's tolerance makes it refuse every event",
             next="timedatectl status",

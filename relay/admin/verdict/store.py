@@ -4,11 +4,14 @@ import shlex
 from collections.abc import Iterator
 
 from relay.admin.facts import Facts, StoreFacts
-from relay.admin.verdict.finding import Finding, is_over, requests
+from relay.admin.verdict.finding import Finding, ahead, is_over, requests
 from relay.core.minutes import DAY_MS
 from relay.core.units import size
 
 UNREADABLE_MS = DAY_MS
+
+CLOCK_OFFSET_S = 5.0
+"""Difference of the clocks that no network explains."""
 
 LOW_SPACE_FACTOR = 2
 """Multiple of `min_free` below which the disk is nearly full."""
@@ -27,6 +30,12 @@ def findings(facts: Facts) -> Iterator[Finding]:
     else:
         yield from _disk(facts.store)
     yield from _content(facts.store)
+    yield from _clock_offset(facts.store)
+
+
+def clock(store: StoreFacts) -> str:
+    """Name the clock by which the relay goes."""
+    return "the database's clock" if store.folder is None else "this host's clock"
 
 
 def _disk(store: StoreFacts) -> Iterator[Finding]:
@@ -61,6 +70,19 @@ def _unready(store: StoreFacts, *causes: str, next: str) -> Finding:  # noqa: A0
         next=next,
         runbook="relaynotready",
     )
+
+
+def _clock_offset(store: StoreFacts) -> Iterator[Finding]:
+    offset = ahead(store.clock_offset_s, of="the database's")
+    if abs(store.clock_offset_s) > CLOCK_OFFSET_S:
+        yield Finding(
+            severity="ticket",
+            what=f"this host's clock is {offset}",
+            since_ms=None,
+            why="one of them is wrong; the relay goes by the database's, its log by this host's",
+            next="timedatectl status",
+            runbook="relayclockoffset",
+        )
 
 
 def _content(store: StoreFacts) -> Iterator[Finding]:
