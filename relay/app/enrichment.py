@@ -61,7 +61,7 @@ class Enrichment:
     def _connect(self, settings: ApiSettings) -> "Viewers":
         from relay.video_service.api.client import Api  # noqa: PLC0415
 
-        return Api(settings, budgets=self._store.request_budgets)
+        return Api(settings, budgets=self._store.request_budgets, clock=self._clock)
 
     async def _is_erased(self, address: str) -> bool:
         return bool(await self._store.personal_data.erasures(limit=1, email=address))

@@ -213,7 +213,7 @@ async def reconcile(
             event, wanted, person=person, stored=lambda outcome: stored(event, wanted, outcome)
         )
 
-    async with Api(settings, budgets=store.request_budgets) as api:
+    async with Api(settings, budgets=store.request_budgets, clock=clock) as api:
         source = Source(name=record.source, api=api, store=reconstructions, clock=clock)
         run = Run(
             source, period, reconstruct=reconstruct, report_progress=report_progress, report=report

@@ -90,6 +90,7 @@ async def open_store(
 ) -> Store:
     """Open the configured store, locked or shared, and migrated.
 
+    `clock` is the machine's, from which the store's own one may differ.
     `committed` is passed the seconds of each transaction, and `counted` the total that a new event
     is part of, once that is on disk.
 

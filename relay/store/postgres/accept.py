@@ -17,8 +17,8 @@ Arrival = tuple[Event, Sequence[Verdict], Total]
 
 # Numbers follow the arrival, but the rows are inserted in the order of their unique key: relays
 # that insert the same events in opposite orders would wait for each other for ever.
-# A delivery is due by the earlier one of two clocks, so that a relay whose clock is ahead delays
-# nothing.
+# A delivery is due by the earlier one of two times: a relay learns only with its next survey that
+# the database's clock was set back, and what it accepts until then must not wait.
 _ADD = f"""
 WITH shared AS MATERIALIZED (
     SELECT {acceptance_lock.SHARED},

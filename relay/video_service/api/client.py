@@ -9,6 +9,7 @@ from typing import Self
 from urllib.parse import quote
 
 from relay.core.api_settings import ApiSettings
+from relay.core.clock import Clock
 from relay.core.config_values import Secret
 from relay.core.request_budget import RequestBudgets
 from relay.video_service.api import budget, decoding
@@ -41,11 +42,13 @@ class Api:
         settings: ApiSettings,
         *,
         budgets: RequestBudgets = PROCESS,
+        clock: Clock | None = None,
         exchange: Exchange | None = None,
     ) -> None:
-        """`budgets` are shared with other users of the same key."""
+        """`budgets` are shared with other users of the same key; `clock` is else the machine's."""
         self._fields = Fields(settings.fields)
-        self._exchange = exchange or Exchange(settings, budget=budget.shared(settings.key, budgets))
+        shared = budget.shared(settings.key, budgets)
+        self._exchange = exchange or Exchange(settings, budget=shared, clock=clock)
 
     async def __aenter__(self) -> Self:
         return self

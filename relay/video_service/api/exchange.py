@@ -15,7 +15,7 @@ import orjson
 
 from relay import __version__
 from relay.core.api_settings import ApiSettings
-from relay.core.clock import SystemClock
+from relay.core.clock import Clock, SystemClock
 from relay.outbound import tls
 from relay.outbound.http.responses import retry_after_ms
 from relay.video_service.api.budget import Budget
@@ -74,13 +74,14 @@ class Exchange:
         settings: ApiSettings,
         *,
         budget: Budget,
+        clock: Clock | None = None,
         timeout_s: float = TIMEOUT_S,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._base = settings.base_url.rstrip("/")
         self._budget = budget
         self._sleep = sleep
-        self._clock = SystemClock()
+        self._clock = clock or SystemClock()
         self._timeout_s = timeout_s
         self._http = httpx.AsyncClient(
             headers={

@@ -1,4 +1,4 @@
-"""Relays that share a store go by its clock, however wrong those of their machines are."""
+"""A relay goes by its store's clock, however wrong that of its machine is."""
 
 from pathlib import Path
 
@@ -9,11 +9,9 @@ from relay.core.clock import ClockSample, SynchronizedClock
 from tests.app.cluster import Member, cluster, settings
 from tests.caller import now_s, post, signed
 from tests.guarantees.process import until
-from tests.service import SINK, ShiftedClock
+from tests.service import SINK, Relay, ShiftedClock, read, serving
 from tests.store.places import PostgresPlace
 from tests.stub_server import Reply, StubServer
-
-pytestmark = pytest.mark.long
 
 SOON_S = 5.0
 MINUTES_10_S = 630
@@ -28,10 +26,10 @@ def shifted(shift_s: int) -> ShiftedClock:
     return clock
 
 
-async def send(member: Member, name: str, *, at_s: int | None = None) -> int:
+async def send(relay: Relay, name: str, *, at_s: int | None = None) -> int:
     body = orjson.dumps({"id": name, "event": "lead.captured", "data": {}})
     signature = ("Service-Signature", signed(body, at_s=at_s))
-    return (await member.relay.ask(post(body, signature, sign=False))).status
+    return (await relay.ask(post(body, signature, sign=False))).status
 
 
 async def said_of_clocks(member: Member) -> list[str]:
@@ -44,6 +42,13 @@ def received(destination: StubServer) -> set[tuple[str, str]]:
     return {(each.target, str(orjson.loads(each.body)["id"])) for each in destination.requests}
 
 
+async def test_a_store_in_a_file_has_the_clock_of_the_machine(tmp_path: Path) -> None:
+    async with serving(read(tmp_path), clock=shifted(-MINUTES_10_S)) as relay:
+        assert await send(relay, "a", at_s=now_s() - MINUTES_10_S) == 202
+        assert await relay.counts("relay_clock_offset_seconds") == {}
+
+
+@pytest.mark.long
 async def test_members_ten_minutes_behind_and_ahead_deliver_each_others_events_at_once(
     tmp_path: Path, place: PostgresPlace
 ) -> None:
@@ -59,7 +64,7 @@ async def test_members_ten_minutes_behind_and_ahead_deliver_each_others_events_a
         clocks = [shifted(-MINUTES_10_S), shifted(MINUTES_10_S)]
         async with cluster(place, *configs, clocks=clocks) as members:
             for name, member in zip(("a", "b"), members, strict=True):
-                assert await send(member, name) == 202
+                assert await send(member.relay, name) == 202
             expected = {(path, name) for path in ("/", "/a", "/b", "/c") for name in "ab"}
             await until(
                 lambda: received(destination) == expected,
@@ -93,6 +98,7 @@ def database(monkeypatch: pytest.MonkeyPatch) -> Database:
     return database
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("step_s", "retry"), [(2 * HOUR_S, "1h"), (-2 * HOUR_S, "2s")], ids=["forwards", "back"]
 )
@@ -105,7 +111,7 @@ async def test_a_delivery_is_tried_again_soon_when_the_databases_clock_is_set(
         destination.reply = lambda _: Reply(500)
         config = settings(tmp_path, place, destination, more=waits)
         async with cluster(place, config) as (member,):
-            assert await send(member, "a", at_s=now_s() + database.ahead_s) == 202
+            assert await send(member.relay, "a", at_s=now_s() + database.ahead_s) == 202
             retried = "SELECT 1 FROM relay.deliveries WHERE tries = 1 AND status = 'pending'"
             await until(lambda: bool(place.rows(retried)), what="a failed try")
             destination.reply = lambda _: Reply()
