@@ -3,6 +3,7 @@
 import asyncio
 from abc import abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from relay.core.delivery import SinkResponse
@@ -10,6 +11,7 @@ from relay.core.errors import SinkError, Temporary
 from relay.core.event import Event
 from relay.core.sink import Outcomes, SinkSettings
 from relay.outbound.batching import BatchOnlySink, is_cancelled, prepare
+from relay.outbound.connection_health import ConnectionHealth
 
 Message = TypeVar("Message")
 
@@ -18,7 +20,8 @@ class Publisher(Protocol):
     """Publishes on one connection; replaced once it is unusable."""
 
     @property
-    def is_usable(self) -> bool: ...
+    def is_usable(self) -> bool:
+        """False once the connection is lost, or the broker asks clients to leave it."""
 
     async def publish(self, messages: Sequence[Any], /) -> None:
         """Return once the broker has answered each message, or has broken off.
@@ -32,9 +35,19 @@ class Publisher(Protocol):
 AnyPublisher = TypeVar("AnyPublisher", bound=Publisher)
 
 
+@dataclass(eq=False, slots=True)
+class _Use:
+    """The sends under way on a connection, and what the answers say about it."""
+
+    sends: int = 0
+    health: ConnectionHealth = field(default_factory=ConnectionHealth)
+
+
 class PublishingSink(BatchOnlySink, Generic[Message, AnyPublisher]):
     """Publishes batches over one connection, opened on demand.
 
+    A connection whose answers say that the broker does not serve on it is replaced: the next send
+    opens another, and the old one closes once the sends under way on it have ended.
     A broker may break off because of one message, and leave others of the batch without an outcome:
     they are published again, then each alone, where it harms no other.
     """
@@ -46,14 +59,26 @@ class PublishingSink(BatchOnlySink, Generic[Message, AnyPublisher]):
         self._timeout_s = settings.timeout.seconds
         self._connecting = asyncio.Lock()
         self._publisher: AnyPublisher | None = None
+        """The one for the next send."""
+        self._uses: dict[AnyPublisher, _Use] = {}
+        """All that are open, replaced ones too."""
+        self._closing: set[asyncio.Task[None]] = set()
 
     @abstractmethod
     def _message(self, event: Event) -> Message:
         """Prepare a message; an exception is the outcome of this event only."""
 
     @abstractmethod
-    async def _connect(self) -> AnyPublisher:
-        """Connect; `_publisher` is the one to replace, if any. Raises SinkError."""
+    async def _connect(self, replaced: AnyPublisher | None) -> AnyPublisher:
+        """Connect; raises SinkError.
+
+        `replaced` is unusable. It may be returned nevertheless, where it can still publish and no
+        better one was found.
+        """
+
+    @abstractmethod
+    async def _examine(self, publisher: AnyPublisher) -> str | None:
+        """Fulfil `Sink.check` on a connection that no send uses."""
 
     @abstractmethod
     def _outcome(self, message: Message) -> SinkResponse | Exception | None:
@@ -71,10 +96,19 @@ class PublishingSink(BatchOnlySink, Generic[Message, AnyPublisher]):
             for place in range(len(events))
         ]
 
-    async def close(self) -> None:
-        publisher, self._publisher = self._publisher, None
-        if publisher is not None:
+    async def check(self) -> str | None:
+        publisher = await self._connect(None)
+        try:
+            return await self._examine(publisher)
+        finally:
             await publisher.close()
+
+    async def close(self) -> None:
+        self._publisher = None
+        for publisher in tuple(self._uses):
+            self._close(publisher)
+        if self._closing:
+            await asyncio.wait(self._closing)
 
     async def _publish_all(self, messages: Sequence[Message]) -> SinkError:
         """Publish within the timeout, and return the error of messages without an outcome."""
@@ -99,16 +133,52 @@ class PublishingSink(BatchOnlySink, Generic[Message, AnyPublisher]):
 
     async def _publish_once(self, messages: Sequence[Message]) -> Sequence[Message]:
         """Publish messages, if any, and return those left without an outcome."""
-        if messages:
-            publisher = await self._connected()
+        if not messages:
+            return messages
+        publisher = await self._connected()
+        use = self._uses[publisher]
+        use.sends += 1
+        try:
             await publisher.publish(messages)
-        return [message for message in messages if self._outcome(message) is None]
+            outcomes = [self._outcome(message) for message in messages]
+            if use.health.is_spent(outcomes) and publisher is self._publisher:
+                self._publisher = None
+        finally:
+            use.sends -= 1
+            self._close_unused(publisher)
+        return [
+            message for message, outcome in zip(messages, outcomes, strict=True) if outcome is None
+        ]
 
     async def _connected(self) -> AnyPublisher:
         async with self._connecting:
-            if self._publisher is None or not self._publisher.is_usable:
-                self._publisher = await self._connect()
+            publisher = self._publisher
+            if publisher is None or not publisher.is_usable:
+                publisher = await self._replace(publisher)
             if is_cancelled():
                 # The client swallowed the cancellation.
                 raise asyncio.CancelledError
-            return self._publisher
+            return publisher
+
+    async def _replace(self, replaced: AnyPublisher | None) -> AnyPublisher:
+        self._publisher = None
+        try:
+            publisher = self._publisher = await self._connect(replaced)
+            self._uses.setdefault(publisher, _Use())
+        finally:
+            if replaced is not None:
+                self._close_unused(replaced)
+        return publisher
+
+    def _close_unused(self, publisher: AnyPublisher) -> None:
+        """Close a replaced connection, unless sends are under way on it."""
+        use = self._uses.get(publisher)
+        if use is not None and not use.sends and publisher is not self._publisher:
+            self._close(publisher)
+
+    def _close(self, publisher: AnyPublisher) -> None:
+        """Close in a task: a broker that serves no longer may be slow to say farewell."""
+        del self._uses[publisher]
+        closing = asyncio.create_task(publisher.close())
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)

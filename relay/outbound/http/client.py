@@ -7,7 +7,8 @@ import logging
 import re
 import socket
 import ssl
-from collections.abc import Collection, Iterable
+from collections.abc import AsyncIterator, Collection, Iterable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Self
 from urllib.parse import unquote
@@ -20,7 +21,7 @@ from relay import __version__
 from relay.core.errors import Misconfigured, SinkError, Temporary
 from relay.outbound import tls
 from relay.outbound.http.guard import GuardedConnector, UnexpectedResponseError, current_use
-from relay.outbound.http.responses import Response
+from relay.outbound.http.responses import Response, ends_connection
 
 # Its messages may hold URLs, and so secrets.
 logging.getLogger("aiohttp").setLevel(logging.CRITICAL + 1)
@@ -118,7 +119,7 @@ class Client:
         if self._session is None:
             self._session = self._open()
         current_use.set(None)
-        is_whole = False
+        is_kept = False
         try:
             response = await self._session.request(
                 method,
@@ -130,6 +131,7 @@ class Client:
                 allow_redirects=False,
             )
             content, is_whole = await _read(response)
+            is_kept = is_whole and not ends_connection(response.status)
         except (aiohttp.ClientError, OSError, UnicodeError) as error:
             failure = _failure(error)
         else:
@@ -138,10 +140,21 @@ class Client:
             return Response(response.status, response.headers, text, complete, content)
         finally:
             use = current_use.get()
-            if use is not None and not is_whole:
+            if use is not None and not is_kept:
                 use.guard.abort(use.number)
         # Out here, because an error raised in the handler carries the first one, and that the URL.
         raise failure
+
+    @asynccontextmanager
+    async def apart(self) -> AsyncIterator["Client"]:
+        """Lend a client with the same settings and connections of its own, which end with it."""
+        client = Client(
+            timeout_s=self._timeout_s, connections=self._connections, verify=self._verify
+        )
+        try:
+            yield client
+        finally:
+            await client.close()
 
     async def close(self) -> None:
         """Close every connection; may be called twice."""

@@ -71,6 +71,17 @@ MEANINGS: dict[int, Classification] = {
 _UNKNOWN = Classification(Temporary, "a status that HTTP does not have")
 
 
+def ends_connection(status: int) -> bool:
+    """Whether the next request is to go over another connection.
+
+    It is after an answer that speaks of the server rather than of the request: a server that was
+    taken out of service lives on for those who keep their connection (RFC 9110, 15.5.20, for 421).
+    """
+    if 200 <= status < 300 or status == 429:
+        return False
+    return MEANINGS.get(status, _UNKNOWN).error is not Refused
+
+
 def raise_for_status(response: Response, *, now_ms: int, method: str | None = None) -> None:
     """Return for a 2xx; raises Temporary, Refused or Misconfigured as `MEANINGS` says.
 

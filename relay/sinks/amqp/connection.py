@@ -25,6 +25,7 @@ EXCHANGE = re.compile(r"[a-zA-Z0-9-_.:@#,/+ ]{0,127}")
 """Names that the library can publish to: those of AMQP 0-9-1; RabbitMQ accepts more."""
 
 LOST = "the connection was lost"
+BLOCKED = "the broker blocks publishers: its memory or disk alarm is on"
 
 _RESET = (ConnectionResetError, BrokenPipeError, EOFError)
 _NOT_ALLOWED = (402, 403, 530)
@@ -85,6 +86,25 @@ class Connection:
     async def find_queue(self, name: str) -> None:
         """Raises SinkError."""
         await self._ask(_AnyQueue(queue=name, passive=True))
+
+    async def ask_right(self, exchange: str, key: str) -> bool:
+        """Raise SinkError where the user may not write; return whether the broker could be asked.
+
+        RabbitMQ looks at the user's rights first and at the properties next, so that it routes no
+        message with these, whoever publishes it. As with any message, it says if it blocks.
+        """
+        if self._connection.server_properties.get("product") != "RabbitMQ":
+            return False
+        properties = spec.Basic.Properties(user_id="nobody", expiration="never")
+        with _translated():
+            channel = await self._channel(publisher_confirms=True)
+            try:
+                await channel.basic_publish(
+                    b"", exchange=exchange, routing_key=key, properties=properties, mandatory=True
+                )
+            except aiormq.ChannelPreconditionFailed:
+                return True
+        raise Temporary("the broker took a message that it has to refuse")
 
     async def _ask(self, question: spec.Exchange.Declare | spec.Queue.Declare) -> None:
         """Ask on a channel of its own, because the broker closes it where something is missing."""
@@ -216,7 +236,7 @@ def _translated() -> Iterator[None]:
     except aiormq.ChannelNotFoundEntity:
         failure: SinkError = Misconfigured("the exchange or queue does not exist")
     except aiormq.ChannelAccessRefused:
-        failure = Misconfigured("the user has no right to the exchange or queue")
+        failure = Misconfigured("the user has no right to the exchange, topic or queue")
     except aiormq.ChannelClosed:
         failure = Temporary("the broker closed the channel")
     except ERRORS:

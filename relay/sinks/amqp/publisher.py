@@ -38,6 +38,9 @@ class Publisher:
 
     def __init__(self, connection: Connection, channel: aiormq.Channel, *, exchange: str) -> None:
         self.connection = connection
+        self.was_blocked = False
+        """Whether an alarm of the broker has blocked a send until its timeout."""
+        self._owns_connection = True
         self._channel = channel
         self._exchange = exchange
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -51,13 +54,25 @@ class Publisher:
 
     @property
     def is_usable(self) -> bool:
+        return self.is_open and not self.was_blocked
+
+    @property
+    def is_open(self) -> bool:
         """False as soon as the broker has closed the channel, which learns of that later."""
         known = self._channel.connection.channels.get(self._channel.number)
         is_open = known is self._channel and not self._channel.is_closed
         return is_open and self.connection.is_usable
 
+    def hand_over(self) -> Connection | None:
+        """Give up the connection, which outlives its channel; None where it is lost."""
+        if not self.connection.is_usable:
+            return None
+        self._owns_connection = False
+        return self.connection
+
     async def close(self) -> None:
-        await self.connection.close()
+        if self._owns_connection:
+            await self.connection.close()
 
     async def publish(self, publications: Sequence[Publication]) -> None:
         """Return once each has an outcome, except where the fault of another closed the channel.
@@ -71,7 +86,7 @@ class Publisher:
         turn = self._turns.get(message_id) or self._turns.setdefault(message_id, asyncio.Lock())
         async with turn:
             await self.connection.unblocked()
-            if self.is_usable:
+            if self.is_open:
                 self._unconfirmed += 1
                 try:
                     publication.outcome = await self._confirm(publication)

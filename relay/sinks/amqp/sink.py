@@ -20,7 +20,7 @@ from relay.core.setting_errors import Faults
 from relay.core.sink import BatchSettings
 from relay.outbound import message, sink_url, tls
 from relay.outbound.publishing import PublishingSink
-from relay.sinks.amqp.connection import EXCHANGE, Connection
+from relay.sinks.amqp.connection import BLOCKED, EXCHANGE, Connection
 from relay.sinks.amqp.publisher import Publication, Publisher
 
 SHORT_MAX_BYTES = 255
@@ -77,13 +77,6 @@ class AmqpSink(PublishingSink[Publication, Publisher]):
         self._key = key
         self._context = context
 
-    async def check(self) -> None:
-        connection = (await self._connected()).connection
-        if self._settings.exchange:
-            await connection.find_exchange(self._settings.exchange)
-        elif not self._key.is_template:
-            await connection.find_queue(self._key.source)
-
     def render(self, event: Event) -> dict[str, Any]:
         shown = self._properties(event)
         return {
@@ -99,21 +92,59 @@ class AmqpSink(PublishingSink[Publication, Publisher]):
         key = self._key.resolve(event)
         return Publication(key, self._properties(event), event.body)
 
-    async def _connect(self) -> Publisher:
-        # A broker that closes the channel keeps the connection.
-        connection = None if self._publisher is None else self._publisher.connection
-        if connection is None or not connection.is_usable:
+    async def _connect(self, replaced: Publisher | None) -> Publisher:
+        if replaced is None or not replaced.was_blocked:
+            # A broker that closes the channel keeps the connection.
+            return await self._open(None if replaced is None else replaced.hand_over())
+        if await replaced.connection.is_blocked():
+            return await self._unblocked() or replaced
+        replaced.was_blocked = False
+        return replaced
+
+    async def _open(self, connection: Connection | None) -> Publisher:
+        if connection is None:
             connection = Connection(self._url, self._context)
             await connection.open()
         channel = await connection.open_channel()
         return Publisher(connection, channel, exchange=self._settings.exchange)
+
+    async def _unblocked(self) -> Publisher | None:
+        """Connect once more; return None where publishers are blocked there, too."""
+        publisher, is_welcome = await self._open(None), False
+        connection = publisher.connection
+        try:
+            await self._ask_right(connection)
+            is_welcome = not await connection.is_blocked()
+        finally:
+            if not is_welcome:
+                connection.abort()
+        return publisher if is_welcome else None
+
+    async def _examine(self, publisher: Publisher) -> str | None:
+        connection, unasked = publisher.connection, []
+        if self._settings.exchange:
+            await connection.find_exchange(self._settings.exchange)
+        elif not self._key.is_template:
+            await connection.find_queue(self._key.source)
+        if self._settings.exchange or self._key.is_template:
+            unasked.append("whether a queue takes the routing key")
+        if not await self._ask_right(connection):
+            unasked.append("the right to publish")
+        if await connection.is_blocked():
+            raise Temporary(BLOCKED)
+        return f"not asked: {' and '.join(unasked)}" if unasked else None
+
+    async def _ask_right(self, connection: Connection) -> bool:
+        exchange, keys = self._settings.exchange, self._key.samples(self._settings)
+        return all([await connection.ask_right(exchange, key) for key in keys])
 
     def _outcome(self, message: Publication) -> SinkResponse | Exception | None:
         return message.outcome
 
     async def timeout_error(self) -> SinkError:
         if self._publisher is not None and await self._publisher.connection.is_blocked():
-            return Temporary("the broker blocks publishers: its memory or disk alarm is on")
+            self._publisher.was_blocked = True
+            return Temporary(BLOCKED)
         return await super().timeout_error()
 
     def _properties(self, event: Event) -> spec.Basic.Properties:

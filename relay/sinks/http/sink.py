@@ -71,9 +71,8 @@ class HttpSink:
     async def check(self) -> str:
         # OPTIONS is the one method that changes nothing anywhere; a POST could be taken for an
         # event.
-        response = await self._client.exchange(
-            self._endpoint, method="OPTIONS", headers=self._fixed
-        )
+        async with self._client.apart() as client:
+            response = await client.exchange(self._endpoint, method="OPTIONS", headers=self._fixed)
         if response.status in OF_OPTIONS:
             return f"{response.status} to OPTIONS, which does not say whether events are taken"
         responses.raise_for_status(response, now_ms=self._clock.now_ms(), method="OPTIONS")

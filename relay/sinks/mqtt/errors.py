@@ -17,6 +17,7 @@ PROTOCOL_ERROR = 0x82
 NOT_AUTHORIZED = 0x87
 TOO_LARGE = 0x95
 NO_QOS = 0x9B
+MOVED = 0x9D
 
 MEANINGS: Mapping[int, tuple[type[SinkError], str]] = {
     0x84: (Misconfigured, "the broker does not speak MQTT 5"),
@@ -37,8 +38,8 @@ MEANINGS: Mapping[int, tuple[type[SinkError], str]] = {
     0x98: (Temporary, "an administrator ended the connection"),
     0x99: (Refused, "the broker rejects the payload format"),
     NO_QOS: (Misconfigured, "the broker does not support QoS 1, so it would never confirm"),
-    0x9C: (Misconfigured, "the broker redirects clients to another server"),
-    0x9D: (Misconfigured, "the broker has moved"),
+    0x9C: (Temporary, "the broker sends clients to another server for now"),
+    MOVED: (Temporary, "the broker has moved"),
     0x9F: (Temporary, "connection rate exceeded"),
 }
 """Reason codes of MQTT 5.0, section 2.4; any other is temporary."""
@@ -55,7 +56,9 @@ def classify(code: int, *, about_event: bool = False) -> SinkError:
 def login_refused(code: int) -> SinkError:
     """Return the error of a CONNACK, which is never about an event."""
     error = classify(code)
-    kind = Temporary if isinstance(error, Temporary) else Misconfigured
+    # A DISCONNECT may say so while `url` leads to the new place already; here it does not.
+    is_temporary = isinstance(error, Temporary) and code != MOVED
+    kind = Temporary if is_temporary else Misconfigured
     is_of_user = code == NOT_AUTHORIZED
     text = "wrong username or password, or no right to connect" if is_of_user else error.reason
     return kind(text, status=code)

@@ -87,12 +87,15 @@ class MqttSink(PublishingSink[Publication, Publisher]):
         self._broker = broker
         self._topic = topic
 
-    async def check(self) -> None:
+    async def check(self) -> str | None:
         try:
             async with asyncio.timeout(self._settings.timeout.seconds * _CHECK_SHARE):
-                await (await self._connected()).connection.ping()
+                if not self._settings.client_id:
+                    return await super().check()
+                # A second connection with this id would end the first.
+                return await self._examine(await self._connected())
         except TimeoutError:
-            if self._publisher is not None:
+            if self._settings.client_id and self._publisher is not None:
                 self._publisher.connection.abort()
             raise await self.timeout_error() from None
 
@@ -114,10 +117,17 @@ class MqttSink(PublishingSink[Publication, Publisher]):
         properties.UserProperty = list(pairs.items())
         return Publication(event.kind, topic, event.body, properties)
 
-    async def _connect(self) -> Publisher:
-        self._publisher = None  # frees the messages of a dead connection
+    async def _connect(self, replaced: Publisher | None) -> Publisher:  # noqa: ARG002
+        if self._settings.client_id:
+            # The broker would end them itself, by a DISCONNECT that blames the config.
+            for publisher in self._uses:
+                publisher.connection.abort()
         connection = await connect(self._broker)
         return Publisher(connection, concurrency=self._settings.concurrency)
+
+    async def _examine(self, publisher: Publisher) -> str:
+        await publisher.connection.ping()
+        return "logged in; MQTT cannot be asked for the right to publish, or for subscribers"
 
     def _outcome(self, message: Publication) -> SinkResponse | Exception | None:
         code = message.outcome

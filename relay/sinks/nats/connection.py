@@ -78,6 +78,8 @@ class Connection:
         """The number of the last request."""
         self._answered = 0
         """The highest number of those that have a reply."""
+        self.is_leaving = False
+        """The server is in lame duck mode: it serves on for a while, and lets nobody in."""
         self._error: Exception | None = None
         self._verdict: SinkError | None = None
 
@@ -90,6 +92,7 @@ class Connection:
                 tls=self._context,
                 error_cb=self._on_error,
                 closed_cb=self._on_closed,
+                lame_duck_mode_cb=self._on_lame_duck,
                 allow_reconnect=False,
                 max_reconnect_attempts=1,
                 reconnect_time_wait=0,
@@ -106,7 +109,7 @@ class Connection:
         except ValueError:  # the library expects the text of an error in a certain form
             failure = not_nats()
         else:
-            if self.is_usable:
+            if self.is_open:
                 return
             failure = self._loss()
         if self._stream.is_secured and not isinstance(failure, Misconfigured):
@@ -115,6 +118,10 @@ class Connection:
 
     @property
     def is_usable(self) -> bool:
+        return self.is_open and not self.is_leaving
+
+    @property
+    def is_open(self) -> bool:
         return self._client.is_connected and not self._stream.is_closing
 
     async def request(self, subject: str, body: bytes) -> Msg:
@@ -184,6 +191,9 @@ class Connection:
             subject = text.partition('"')[2].rpartition('"')[0]
             reason = "the user may not publish to this subject"
             self._settle_all(Misconfigured(reason, about_event=True), subject=subject)
+
+    async def _on_lame_duck(self) -> None:
+        self.is_leaving = True
 
     async def _on_closed(self) -> None:
         self._settle_all(self._loss())

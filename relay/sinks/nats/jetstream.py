@@ -13,6 +13,7 @@ from relay.core.errors import Misconfigured, Refused, SinkError, Temporary
 
 MEANINGS: Mapping[int, tuple[type[SinkError], str]] = {
     10002: (Temporary, "the account's JetStream limits are reached"),
+    10008: (Temporary, "JetStream is not available at the moment"),
     10023: (Temporary, "the server has no resources left"),
     10028: (Temporary, "the server has no memory left for streams"),
     10039: (Misconfigured, "JetStream is not enabled for this account"),
@@ -25,6 +26,9 @@ MEANINGS: Mapping[int, tuple[type[SinkError], str]] = {
     10109: (Misconfigured, "the stream is sealed"),
 }
 """JetStream's own codes (nats-server, errors.json); any other is temporary."""
+
+OF_SERVER = frozenset({10008, 10076})
+"""Codes by which a server says that it has no JetStream, whatever the event; another may have."""
 
 _EXCERPT_BYTES = 1024
 
@@ -85,7 +89,12 @@ def read(reply: Msg) -> Document:
         return document
     code, status = document.error.err_code, document.error.code
     kind, text = MEANINGS.get(code, (Temporary, "JetStream failed"))
-    raise kind(f"{code}: {text}", status=status, answer=excerpt(reply), about_event=True)
+    raise kind(
+        f"{code}: {text}",
+        status=status,
+        answer=excerpt(reply),
+        about_event=code not in OF_SERVER,
+    )
 
 
 def excerpt(reply: Msg) -> str:

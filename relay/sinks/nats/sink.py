@@ -81,19 +81,6 @@ class NatsSink(PublishingSink[Request, Connection]):
         self._context = context
         self._fixed_headers = _fixed_headers(settings)
 
-    async def check(self) -> None:
-        connection = await self._connected()
-        for subject in self._subject.samples(self._settings):
-            try:
-                reply = await connection.request(_STREAMS_OF, orjson.dumps({"subject": subject}))
-            except Misconfigured:
-                if connection.is_usable:  # a user who may publish need not be allowed to ask
-                    return
-                raise
-            if jetstream.has_no_responders(reply):
-                raise Misconfigured("JetStream is not enabled on this server", status=503)
-            self._find_stream(jetstream.read(reply).streams or (), subject)
-
     def render(self, event: Event) -> dict[str, Any]:
         return {
             "subject": _filled(self._subject.render(event)),
@@ -112,8 +99,21 @@ class NatsSink(PublishingSink[Request, Connection]):
             message.outcome = jetstream.outcome(reply, self._subject.source, stream=stream)
         return message.outcome
 
-    async def _connect(self) -> Connection:
-        await self.close()
+    async def _examine(self, publisher: Connection) -> str | None:
+        for subject in self._subject.samples(self._settings):
+            question = orjson.dumps({"subject": subject})
+            try:
+                reply = await publisher.request(_STREAMS_OF, question)
+            except Misconfigured:
+                if publisher.is_open:  # a user who may publish need not be allowed to ask
+                    return "whether a stream takes the subject was not asked: no right to ask"
+                raise
+            if jetstream.has_no_responders(reply):
+                raise Misconfigured("JetStream is not enabled on this server", status=503)
+            self._find_stream(jetstream.read(reply).streams or (), subject)
+        return "a stream takes the subject; NATS cannot be asked for the right to publish"
+
+    async def _connect(self, replaced: Connection | None) -> Connection:
         failures: list[SinkError] = []
         options = self._options()
         for server in self._servers:
@@ -128,6 +128,8 @@ class NatsSink(PublishingSink[Request, Connection]):
             else:
                 return connection
             await connection.close()
+        if replaced is not None and replaced.is_open:
+            return replaced  # a server in lame duck mode, which serves until it ends
         # A server that someone has to mend says more than others that are away.
         raise next((error for error in failures if isinstance(error, Misconfigured)), failures[0])
 

@@ -9,7 +9,7 @@ import os
 import re
 from base64 import b64encode
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import msgspec
@@ -92,19 +92,24 @@ class PubsubSink(SplittingSink[Entry]):
         self,
         settings: Settings,
         *,
-        topics: Topics,
+        connect: Callable[[], Topics],
         topic: message.DestinationTemplate,
         key: message.Target | None,
     ) -> None:
         super().__init__(settings)
         self._settings = settings
-        self._topics = topics
+        self._connect = connect
+        self._topics = connect()
         self._topic = topic
         self._key = key
 
     async def check(self) -> None:
-        for topic in self._topic.samples(self._settings):
-            await self._topics.check(topic)
+        topics = self._connect()
+        try:
+            for topic in self._topic.samples(self._settings):
+                await topics.check(topic)
+        finally:
+            await topics.close()
 
     def render(self, event: Event) -> dict[str, Any]:
         return {
@@ -175,17 +180,20 @@ def build(settings: Settings, clock: Clock) -> PubsubSink:
         if settings.credentials is not None:
             load = google_credentials.from_json(settings.credentials.reveal())
     faults.raise_all()
-    tokens = None
-    if emulator is None:
-        tokens = google_tokens.Tokens(load, clock, scope=SCOPE, timeout=settings.timeout)
-    topics = Topics(
-        f"{url}/v1/projects/{settings.project}",
-        tokens=tokens,
-        clock=clock,
-        timeout=settings.timeout,
-        connections=settings.concurrency,
-    )
-    return PubsubSink(settings, topics=topics, topic=topic, key=key)
+
+    def connect() -> Topics:
+        tokens = None
+        if emulator is None:
+            tokens = google_tokens.Tokens(load, clock, scope=SCOPE, timeout=settings.timeout)
+        return Topics(
+            f"{url}/v1/projects/{settings.project}",
+            tokens=tokens,
+            clock=clock,
+            timeout=settings.timeout,
+            connections=settings.concurrency,
+        )
+
+    return PubsubSink(settings, connect=connect, topic=topic, key=key)
 
 
 def _emulator(settings: Settings) -> Address | None:

@@ -14,6 +14,7 @@ MEANINGS: Mapping[str, tuple[type[SinkError], str]] = {
     "NOPERM": (Misconfigured, "the user may not XADD to this stream, or SELECT this database"),
     "WRONGTYPE": (Misconfigured, "the key of the stream holds something else"),
     "MOVED": (Misconfigured, "the stream lives on another node of the cluster"),
+    "ASK": (Temporary, "the stream is moving to another node of the cluster"),
     "OOM": (Temporary, "the server is at its maxmemory"),
     "LOADING": (Temporary, "the server is loading its data"),
     "READONLY": (Temporary, "the server is a read-only replica"),
@@ -24,7 +25,7 @@ MEANINGS: Mapping[str, tuple[type[SinkError], str]] = {
 }
 """Meanings by the first word of the server's error; any other is temporary."""
 
-OF_KEY = frozenset({"NOPERM", "WRONGTYPE", "MOVED"})
+OF_KEY = frozenset({"NOPERM", "WRONGTYPE", "MOVED", "ASK"})
 """Errors that depend on the key, which a template may build from the event."""
 
 UNNAMED: Mapping[str, str] = {

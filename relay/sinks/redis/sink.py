@@ -6,8 +6,9 @@ The sink never trims a stream, because that would drop unread entries.
 
 import asyncio
 import re
-from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, ClassVar
 from urllib.parse import SplitResult, urlsplit
 
@@ -15,23 +16,26 @@ import msgspec
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import InvalidResponse, RedisError
+from redis.exceptions import InvalidResponse, RedisError, ResponseError
 
 from relay.core.clock import Clock
 from relay.core.config_values import Secret
 from relay.core.delivery import SinkResponse
-from relay.core.errors import Misconfigured, Refused, Temporary
+from relay.core.errors import Misconfigured, Refused, SinkError, Temporary
 from relay.core.event import Event
 from relay.core.setting_errors import Faults
 from relay.core.sink import BatchSettings, Outcomes
 from relay.outbound import message, sink_url, tls
 from relay.outbound.batching import Chain, SplittingSink, cut
+from relay.outbound.connection_health import ConnectionHealth
 from relay.sinks.redis.errors import UNREADABLE, classify, code
 
 IDEMPOTENT_SINCE = (8, 6)
 
 _KEY = message.Naming(bool, "a key")
 """Redis reserves none."""
+
+_NO_SUCH_ID = "The ID specified in XADD must be greater than 0-0"
 
 _ENTRY_ID = re.compile(rb"[0-9]+-[0-9]+")
 
@@ -67,10 +71,16 @@ class RedisSink(SplittingSink[Entry]):
     """Sends over one connection, one batch after the other."""
 
     def __init__(
-        self, client: Redis, settings: Settings, *, stream: message.DestinationTemplate
+        self,
+        connect: Callable[[], Redis],
+        settings: Settings,
+        *,
+        stream: message.DestinationTemplate,
     ) -> None:
-        self._client = client
         super().__init__(settings)
+        self._connect = connect
+        self._client = connect()
+        self._health = ConnectionHealth()
         self._settings = settings
         self._stream = stream
         self._sending = asyncio.Lock()
@@ -79,14 +89,14 @@ class RedisSink(SplittingSink[Entry]):
 
     async def check(self) -> None:
         failure: Exception | None = None
+        client = self._connect()
         try:
-            await _if_permitted(self._client.ping())
             for stream in self._stream.samples(self._settings):
-                kind = await _if_permitted(self._client.type(stream))
-                if kind not in (None, b"none", b"stream"):
-                    failure = Misconfigured(f"the key {stream} holds something else than a stream")
+                failure = failure or await _refusal(client, stream)
         except RedisError as error:
             failure = classify(error)
+        finally:
+            await client.aclose()
         if failure is not None:
             raise failure
 
@@ -119,13 +129,20 @@ class RedisSink(SplittingSink[Entry]):
 
     async def _send_part(self, items: Sequence[Entry]) -> Outcomes:
         async with self._sending:
+            failure: Exception | None = None
+            outcomes: Outcomes = ()
             try:
-                return [_outcome(reply) for reply in await self._add(items)]
+                outcomes = [_outcome(reply) for reply in await self._add(items)]
             except Exception as error:  # noqa: BLE001  after a bug, the connection is unusable too
                 failure = classify(error)
-            # Unread replies would be taken for the next batch's.
+            if failure is None and not self._health.is_spent(outcomes):
+                return outcomes
+            # Unread replies would be taken for the next batch's, too.
+            self._health = ConnectionHealth()
             await self._client.connection_pool.disconnect()
-        raise failure
+        if failure is not None:
+            raise failure
+        return outcomes
 
     async def _add(self, batch: Sequence[Entry]) -> list[bytes | Exception]:
         idempotent, self._idempotent = self._idempotent, None
@@ -189,6 +206,24 @@ async def _if_permitted(reply: Awaitable[Any]) -> Any:
     return None
 
 
+async def _refusal(client: Redis, stream: str) -> SinkError | None:
+    """Ask for all that a send needs, and write nothing; return or raise why it would fail.
+
+    No entry can have the id 0-0. The server says so last: after the user's rights to the command
+    and the key, its role, its memory, its disk and its replicas.
+    """
+    kind = await _if_permitted(client.type(stream))
+    if kind not in (None, b"none", b"stream"):
+        return Misconfigured(f"the key {stream} holds something else than a stream")
+    try:
+        await _readable(client.xadd(stream, {"relay": "check"}, id="0-0"))
+    except ResponseError as error:
+        if str(error).startswith(_NO_SUCH_ID):
+            return None
+        raise
+    return Temporary("the server took an entry that no stream can have")
+
+
 def _outcome(reply: object) -> SinkResponse | Exception:
     if isinstance(reply, Exception):
         return classify(reply)
@@ -206,7 +241,8 @@ def build(settings: Settings, clock: Clock) -> RedisSink:  # noqa: ARG001
         if sink_url.uses_tls(_url(settings).scheme, settings, secure="rediss"):
             options = _tls(settings)
     faults.raise_all()
-    client = Redis.from_url(
+    connect = partial(
+        Redis.from_url,
         settings.url.reveal(),
         protocol=2,
         retry=Retry(NoBackoff(), 0),  # the relay retries, and reports it
@@ -214,7 +250,7 @@ def build(settings: Settings, clock: Clock) -> RedisSink:  # noqa: ARG001
         socket_connect_timeout=settings.timeout.seconds,
         **options,
     )
-    return RedisSink(client, settings, stream=stream)
+    return RedisSink(connect, settings, stream=stream)
 
 
 def _url(settings: Settings) -> SplitResult:

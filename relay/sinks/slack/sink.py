@@ -135,13 +135,15 @@ class SlackSink:
 
     async def check(self) -> str:
         if self._is_workflow:
-            response = await self._client.exchange(self._root, method="HEAD")
+            async with self._client.apart() as client:
+                response = await client.exchange(self._root, method="HEAD")
             if is_temporary(response):
                 self._raise_for_status(response)
             return "the host answers; the workflow itself is not asked, for any POST would start it"
         # Nothing is posted without a text: a live hook says 400 to an empty message (no_text,
         # invalid_payload), a dead one 403 or 404 (slack.md, section 2).
-        response = await self._exchange({})
+        async with self._client.apart() as client:
+            response = await self._exchange(client, {})
         try:
             self._raise_for_status(response)
         except Refused as error:
@@ -163,14 +165,12 @@ class SlackSink:
         await self._client.close()
 
     async def _post(self, payload: dict[str, Any]) -> SinkResponse:
-        response = await self._exchange(payload)
+        response = await self._exchange(self._client, payload)
         self._raise_for_status(response)
         return SinkResponse(response.status, response.excerpt)
 
-    async def _exchange(self, payload: dict[str, Any]) -> Response:
-        return await self._client.exchange(
-            self._endpoint, headers=_HEADERS, body=orjson.dumps(payload)
-        )
+    async def _exchange(self, client: http_client.Client, payload: dict[str, Any]) -> Response:
+        return await client.exchange(self._endpoint, headers=_HEADERS, body=orjson.dumps(payload))
 
     def _raise_for_status(self, response: Response) -> None:
         # A workflow's 2xx has an empty body, or one of its own.

@@ -1,6 +1,5 @@
 """Meanings of SQS's responses and of its client's failures."""
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -25,9 +24,13 @@ MISCONFIGURED: Mapping[str, str] = {
     "InvalidSecurity": "the request is not signed as the queue wants it",
     "KmsAccessDenied": "the credentials may not use the queue's key",
     "KmsDisabled": "the queue's key is disabled",
+    "KmsInvalidKeyUsage": "the queue's key is not one for encryption",
+    "KmsInvalidState": "the queue's key is in a state in which it cannot be used",
     "KmsNotFound": "the queue's key does not exist",
+    "KmsOptInRequired": "the account is not signed up for the service of the queue's key",
     "MissingAuthenticationToken": "the queue asks for credentials",
     "NonExistentQueue": "the queue does not exist",
+    "OptInRequired": "the account is not signed up for SQS",
     "QueueDoesNotExist": "the queue does not exist",
     "SignatureDoesNotMatch": "the secret key is wrong",
     "UnrecognizedClient": "the access key is unknown",
@@ -48,7 +51,12 @@ HINTS: Mapping[int, str] = {
 
 
 def _code(text: str) -> str:
-    return re.split(r"[.#]", text)[-1].removesuffix("Exception")
+    """Return the code by its name in SQS's JSON protocol; answers also have that of the older one.
+
+    `KMS.DisabledException` there is `KmsDisabled`, and `AWS.SimpleQueueService.` may stand before.
+    """
+    name = text.rpartition("#")[2].replace("KMS.", "Kms").rpartition(".")[2]
+    return name.removesuffix("Exception")
 
 
 def of_entry(failed: Mapping[str, Any]) -> SinkError:

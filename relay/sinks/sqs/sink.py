@@ -9,6 +9,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass, field
 from functools import cache
 from itertools import count
 from typing import Any
@@ -21,12 +22,13 @@ from aiobotocore.session import get_session
 from relay.core.clock import Clock
 from relay.core.config_values import Secret
 from relay.core.delivery import SinkResponse
-from relay.core.errors import Refused, Temporary
+from relay.core.errors import Refused, SinkError, Temporary
 from relay.core.event import Event
 from relay.core.setting_errors import Faults
 from relay.core.sink import BatchSettings, Outcomes
 from relay.outbound import message
 from relay.outbound.batching import Chain, SplittingSink, cut
+from relay.outbound.connection_health import ConnectionHealth
 from relay.sinks.sqs.errors import UNREADABLE, classify, of_entry
 
 ENTRIES_MAX = 10
@@ -70,7 +72,7 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class SqsSink(SplittingSink[Entry]):
-    """Sends over one client, a few requests at once."""
+    """Sends over one client, a few requests at once; replaced as `ConnectionHealth` says."""
 
     def __init__(self, settings: Settings, group: message.Target | None) -> None:
         super().__init__(settings)
@@ -79,11 +81,16 @@ class SqsSink(SplittingSink[Entry]):
         self._fifo = settings.queue_url.endswith(".fifo")
         self._requests = count()
         self._lock = asyncio.Lock()
-        self._exit = AsyncExitStack()
-        self._client: Any = None
+        self._client: _Client | None = None
+        """The one for the next send."""
 
-    async def check(self) -> None:
-        await self._call("get_queue_attributes", AttributeNames=["QueueArn"])
+    async def check(self) -> str:
+        client = await self._open()
+        try:
+            await self._call(client, "get_queue_attributes", AttributeNames=["QueueArn"])
+        finally:
+            await client.exit.aclose()
+        return "the queue is there; SQS cannot be asked for the right to send"
 
     def render(self, event: Event) -> dict[str, Any]:
         return {
@@ -94,8 +101,9 @@ class SqsSink(SplittingSink[Entry]):
         }
 
     async def close(self) -> None:
-        self._client = None
-        await self._exit.aclose()
+        client, self._client = self._client, None
+        if client is not None:
+            await client.exit.aclose()
 
     def _prepare(self, event: Event) -> Entry:
         body = event.body.decode()
@@ -141,7 +149,7 @@ class SqsSink(SplittingSink[Entry]):
         request = next(self._requests)
         ids = [f"{request}-{number}" for number in range(len(items))]
         entries = [{"Id": id_, **item.fields} for id_, item in zip(ids, items, strict=True)]
-        response = await self._call("send_message_batch", Entries=entries)
+        response = await self._send(Entries=entries)
         outcomes: dict[str, SinkResponse | Exception] = {
             entry.get("Id", ""): SinkResponse(200, entry["MessageId"])
             for entry in response.get("Successful", ())
@@ -151,11 +159,25 @@ class SqsSink(SplittingSink[Entry]):
         silent = Temporary("SQS did not say what became of the message")
         return [outcomes.get(id_, silent) for id_ in ids]
 
-    async def _call(self, operation: str, **parameters: object) -> Any:
+    async def _send(self, **parameters: object) -> Any:
+        client = await self._connect()
+        client.calls += 1
         try:
-            client = await self._connect()
+            return await self._call(client, "send_message_batch", **parameters)
+        except SinkError as error:
+            # A new client reads the credentials anew, too.
+            if client.health.is_spent([error]) and client is self._client:
+                self._client = None
+            raise
+        finally:
+            client.calls -= 1
+            if client is not self._client and not client.calls:
+                await client.exit.aclose()
+
+    async def _call(self, client: "_Client", operation: str, **parameters: object) -> Any:
+        try:
             with suppress(*UNREADABLE):
-                return await getattr(client, operation)(
+                return await getattr(client.api, operation)(
                     QueueUrl=self._settings.queue_url, **parameters
                 )
             failure: Exception = Temporary("no answer that can be understood")
@@ -163,14 +185,32 @@ class SqsSink(SplittingSink[Entry]):
             failure = classify(error)
         raise failure
 
-    async def _connect(self) -> Any:
+    async def _connect(self) -> "_Client":
         async with self._lock:
             if self._client is None:
-                session = get_session()
-                session.register_component("data_loader", _service_descriptions())
-                client = session.create_client("sqs", **_options(self._settings))
-                self._client = await self._exit.enter_async_context(client)
+                self._client = await self._open()
             return self._client
+
+    async def _open(self) -> "_Client":
+        try:
+            session = get_session()
+            session.register_component("data_loader", _service_descriptions())
+            client = session.create_client("sqs", **_options(self._settings))
+            stack = AsyncExitStack()
+            return _Client(await stack.enter_async_context(client), stack)
+        except Exception as error:  # noqa: BLE001  a bug is raised as it is
+            failure = classify(error)
+        raise failure
+
+
+@dataclass(eq=False, slots=True)
+class _Client:
+    """The library's client, with its connections and credentials, and the sends under way on it."""
+
+    api: Any
+    exit: AsyncExitStack
+    calls: int = 0
+    health: ConnectionHealth = field(default_factory=ConnectionHealth)
 
 
 @cache

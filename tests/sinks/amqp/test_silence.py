@@ -230,7 +230,30 @@ async def test_nothing_more_is_published_to_a_broker_that_is_known_to_block(
         await asyncio.to_thread(destination.server.let_memory, 0.4)
     assert told(await sink.send_batch([replace(lead, id="evt_after")])) == [DELIVERED]
     assert read(destination) == ["evt_0", "evt_1", "evt_after"]
-    assert destination.contacts() == 1
+    # The second batch has also looked whether a new connection is blocked.
+    await until(lambda: destination.connections() == 1, what="the end of that connection")
+    assert destination.contacts() == 2
+
+
+async def test_a_broker_that_goes_on_blocking_is_left_for_one_that_does_not(
+    destination: AmqpHarness, make: Make, lead: Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = make(timeout="1s")
+    await asyncio.to_thread(destination.server.let_memory, 0.00001)
+    try:
+        assert told(await sink.send_batch([lead])) == [BLOCKED]
+    finally:
+        await asyncio.to_thread(destination.server.let_memory, 0.4)
+    old = sink._publisher
+    assert old is not None
+
+    async def is_blocked() -> bool:
+        return True
+
+    # As if the alarm went on there, while new connections lead to another broker.
+    monkeypatch.setattr(old.connection, "is_blocked", is_blocked)
+    assert told(await sink.send_batch([replace(lead, id="evt_after")])) == [DELIVERED]
+    await until(lambda: destination.connections() == 1, what="the end of the blocked connection")
 
 
 async def test_the_end_of_a_blocked_connection_ends_its_batch(

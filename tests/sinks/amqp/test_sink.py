@@ -14,8 +14,10 @@ from relay.core.errors import Misconfigured, Refused, SinkError, Temporary
 from relay.core.event import LEAD_CAPTURED, Event
 from relay.core.sink import Sink
 from relay.sinks.amqp import sink as amqp
+from tests.brokers.rabbitmq import PASSWORD
 from tests.conftest import ManualClock
 from tests.sinks.amqp.harness import AmqpHarness
+from tests.stub_server import DEADLINE_S
 
 
 @pytest.fixture
@@ -132,6 +134,56 @@ async def test_a_check_does_not_guess_what_a_template_will_name(destination: Amq
     sink = built(destination, routing_key="{{ id }}")
     await sink.check()
     await sink.close()
+
+
+@pytest.mark.parametrize("exchange", ["", "amq.topic"])
+async def test_a_check_finds_a_missing_right_to_write(
+    destination: AmqpHarness, exchange: str
+) -> None:
+    sink = built(destination, exchange=exchange)
+    await sink.check()
+    destination.server.put_user(write="elsewhere")
+    with pytest.raises(Misconfigured, match="the user has no right to the exchange, topic or"):
+        await sink.check()
+
+
+async def test_a_check_of_a_user_who_may_impersonate_others_delivers_nothing(
+    destination: AmqpHarness, sink: Sink
+) -> None:
+    user = {"password": PASSWORD, "tags": "impersonator,administrator"}
+    destination.server.manage("PUT", "users/relay", user)
+    await sink.check()
+    assert destination.messages() == []
+
+
+async def test_a_check_finds_that_the_broker_blocks(destination: AmqpHarness, sink: Sink) -> None:
+    await asyncio.to_thread(destination.server.let_memory, 0.00001)
+    try:
+        with pytest.raises(Temporary, match="alarm"):
+            await sink.check()
+    finally:
+        await asyncio.to_thread(destination.server.let_memory, 0.4)
+
+
+async def test_a_check_says_what_it_could_not_ask(destination: AmqpHarness, sink: Sink) -> None:
+    assert await sink.check() is None
+    to_exchange = built(destination, exchange="amq.topic")
+    assert await to_exchange.check() == "not asked: whether a queue takes the routing key"
+
+
+async def test_a_node_that_is_drained_is_left_and_its_events_wait(
+    destination: AmqpHarness, sink: Sink, lead: Event
+) -> None:
+    await sink.send(lead)
+    # What `rabbitmq-upgrade drain` and `revive` do.
+    await asyncio.to_thread(destination.server.evaluate, "rabbit_maintenance:drain()")
+    try:
+        assert (await outcome(sink, replace(lead, id="evt_2"))).startswith("Temporary")
+    finally:
+        await asyncio.to_thread(destination.server.evaluate, "rabbit_maintenance:revive()")
+    async with asyncio.timeout(DEADLINE_S):
+        while await outcome(sink, replace(lead, id="evt_2")) != "delivered":
+            await asyncio.sleep(0.05)
 
 
 async def test_a_message_that_is_too_large_fails_no_other(

@@ -42,7 +42,8 @@ REJECTIONS: list[Said] = [
     (0x8A, Misconfigured, "the broker has banned this client"),
     (0x95, Misconfigured, "larger than the broker takes"),
     (0x97, Temporary, "a quota of the broker is used up"),
-    (0x9C, Misconfigured, "the broker redirects clients to another server"),
+    (0x9C, Temporary, "the broker sends clients to another server for now"),
+    (0x9D, Misconfigured, "the broker has moved"),
     (0x9F, Temporary, "connection rate exceeded"),
 ]
 """Section 3.2.2.2."""
@@ -57,6 +58,8 @@ FAREWELLS: list[Said] = [
     (0x96, Temporary, "message rate too high"),
     (0x97, Temporary, "a quota of the broker is used up"),
     (0x98, Temporary, "an administrator ended the connection"),
+    (0x9C, Temporary, "the broker sends clients to another server for now"),
+    (0x9D, Temporary, "the broker has moved"),
 ]
 """Section 3.14.2.1."""
 
@@ -138,7 +141,7 @@ async def test_a_farewell_is_read(
 
 def test_every_meaning_is_tried() -> None:
     tried = {code for code, _, _ in (*REFUSALS, *REJECTIONS, *FAREWELLS)}
-    assert set(MEANINGS) - tried == {0x8C, 0x9B, 0x9D}
+    assert set(MEANINGS) - tried == {0x8C, 0x9B}
 
 
 async def test_the_largest_of_several_is_refused_as_too_large_and_the_others_are_sent_again(

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from relay.core.errors import Refused, Temporary
 from relay.core.event import Event
+from relay.sinks.mqtt.publisher import Publisher
 from relay.sinks.mqtt.sink import MqttSink
 from tests.brokers.mosquitto import Mosquitto
 from tests.brokers.mqtt_double import MqttDouble, take
@@ -230,10 +231,10 @@ async def test_a_client_that_cancels_itself_ends_only_the_attempt(
     real = MqttSink._connect
     broken = iter([True])
 
-    async def connect(sink: MqttSink) -> Any:
+    async def connect(sink: MqttSink, replaced: Publisher | None) -> Any:
         if next(broken, False):
             raise asyncio.CancelledError
-        return await real(sink)
+        return await real(sink, replaced)
 
     monkeypatch.setattr(MqttSink, "_connect", connect)
     events = series(lead, 2)
@@ -250,12 +251,12 @@ async def test_a_client_that_swallows_a_cancellation_publishes_nothing(
 
     begun = asyncio.Event()
 
-    async def connect(sink: MqttSink) -> Any:
+    async def connect(sink: MqttSink, replaced: Publisher | None) -> Any:
         begun.set()
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
-            return await real(sink)
+            return await real(sink, replaced)
 
     monkeypatch.setattr(MqttSink, "_connect", connect)
     sending = asyncio.create_task(sink.send_batch(series(lead, 2)))

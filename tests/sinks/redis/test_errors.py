@@ -15,10 +15,11 @@ from redis.exceptions import AuthenticationError
 from relay.core.delivery import SinkResponse
 from relay.core.errors import Misconfigured, SinkError, Temporary
 from relay.core.event import Event
-from relay.sinks.redis.errors import classify
+from relay.sinks.redis.errors import MEANINGS, classify
 from relay.sinks.redis.sink import RedisSink
 from tests.brokers.redis import RedisServer
 from tests.ports import free_port
+from tests.sinks.redis.harness import FAILURES
 from tests.sinks.redis.test_sink import build, error_of
 
 CERTIFICATE = (
@@ -94,7 +95,7 @@ async def test_a_full_server_keeps_confirmed_events_and_the_others_wait(
     server: RedisServer, make: Make, lead: Event
 ) -> None:
     server.configure(maxmemory_policy="noeviction", maxmemory="2mb")
-    sink = make()
+    sink = make(timeout="60s")
     events = [replace(lead, id=f"evt_{number}") for number in range(3000)]
     found = await asyncio.gather(*(sink.send(event) for event in events), return_exceptions=True)
     late = [event for event, each in zip(events, found, strict=True) if type(each) is Temporary]
@@ -165,6 +166,42 @@ async def test_a_check_names_a_key_that_is_not_a_stream(server: RedisServer, mak
         admin.set("relay", "else")
     with pytest.raises(Misconfigured, match="the key relay holds something else than a stream"):
         await sink.check()
+
+
+@pytest.mark.parametrize(
+    ("cause", "reason"),
+    [
+        ("it is a replica", "READONLY"),
+        ("it has too few replicas", "NOREPLICAS"),
+        ("the memory is full", "OOM"),
+        ("the user may not add", "NOPERM"),
+        ("the password is wrong", "WRONGPASS"),
+    ],
+)
+async def test_a_check_finds_what_would_fail_a_send(
+    server: RedisServer, make: Make, lead: Event, cause: str, reason: str
+) -> None:
+    FAILURES[cause](server)
+    sink = make()
+    for trial in (sink.check(), sink.send(lead)):
+        with pytest.raises(MEANINGS[reason][0], match=f"^{reason}: "):
+            await trial
+
+
+async def test_a_check_finds_a_key_that_the_user_may_not_write(
+    server: RedisServer, make: Make
+) -> None:
+    with closing(server.admin()) as admin:
+        admin.execute_command("ACL", "SETUSER", "relay", "resetkeys", "~other", "%R~relay")
+    await make(stream="other").check()
+    with pytest.raises(Misconfigured, match=r"^NOPERM: "):
+        await make().check()
+
+
+async def test_a_check_makes_no_stream(server: RedisServer, make: Make) -> None:
+    await make().check()
+    with closing(server.admin()) as admin:
+        assert admin.keys() == []
 
 
 @pytest.mark.servers

@@ -30,7 +30,7 @@ from relay.sinks.sqs.sink import SqsSink
 from tests.brokers.authority import Authority
 from tests.sinks.sqs.harness import reply
 from tests.sinks.sqs.test_sink import build
-from tests.stub_server import Reply, Request, StubServer
+from tests.stub_server import Reply, Request, StubServer, until
 
 Answers = Callable[[list[dict[str, Any]]], dict[str, Any]]
 
@@ -177,6 +177,20 @@ async def test_only_the_faulty_event_of_a_refused_batch_is_refused(
         (400, "ExpiredTokenException", Misconfigured, "ExpiredToken: the credentials have expired"),
         (400, "AccessDeniedException", Misconfigured, "AccessDenied: the credentials may not do"),
         (400, "KmsDisabled", Misconfigured, "KmsDisabled: the queue's key is disabled"),
+        (400, "KMS.DisabledException", Misconfigured, "KmsDisabled: the queue's key is disabled"),
+        (400, "KMS.NotFoundException", Misconfigured, "KmsNotFound: the queue's key does not exi"),
+        (400, "KMS.AccessDeniedException", Misconfigured, "KmsAccessDenied: the credentials may"),
+        (400, "KMS.InvalidStateException", Misconfigured, "KmsInvalidState: the queue's key is"),
+        (400, "KmsInvalidState", Misconfigured, "KmsInvalidState: the queue's key is in a state"),
+        (400, "KMS.InvalidKeyUsageException", Misconfigured, "KmsInvalidKeyUsage: the queue's key"),
+        (400, "KMS.OptInRequired", Misconfigured, "KmsOptInRequired: the account is not signed up"),
+        (
+            403,
+            "OptInRequired",
+            Misconfigured,
+            "OptInRequired: the account is not signed up for SQS",
+        ),
+        (400, "KMS.ThrottlingException", Temporary, "SQS answers 400"),
         (404, "NotFound", Misconfigured, "SQS answers 404: look at `queue_url` and `endpoint_url`"),
         (400, "InvalidMessageContents", Refused, "SQS does not take the message"),
         (403, "RequestThrottled", Temporary, "SQS answers 403"),
@@ -190,6 +204,46 @@ async def test_an_error_says_what_to_do(
     error = await failure(sink, lead)
     assert (type(error), error.status) == (kind, status)
     assert error.reason.startswith(reason)
+
+
+async def test_after_a_rejected_login_the_credentials_are_read_anew(
+    double: Double, lead: Event, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    file = tmp_path / "credentials"
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(file))
+
+    def answer(request: Request) -> Reply:
+        if "Credential=new/" in request.header["authorization"]:
+            return reply(take(entries(request)))
+        return reply({"__type": "com.amazon.coral.service#InvalidClientTokenId"}, 403)
+
+    double.reply = answer
+    table = {"aws_access_key_id": None, "aws_secret_access_key": None}
+    sink = build(double.url("/1/q"), endpoint_url=double.url(), **table)
+    file.write_text("[default]\naws_access_key_id = old\naws_secret_access_key = x\n")
+    assert type(await failure(sink, lead)) is Misconfigured
+    file.write_text("[default]\naws_access_key_id = new\naws_secret_access_key = x\n")
+    assert await sink.send(lead) == SinkResponse(200, "m")
+    await sink.close()
+
+
+async def test_a_replaced_client_ends_once_its_sends_have_answers(
+    double: Double, sink: SqsSink, lead: Event
+) -> None:
+    double.answer(take)
+    await sink.send(lead)
+    double.reply = lambda _: None
+    waiting = asyncio.create_task(sink.send(lead))
+    await until(lambda: len(double.requests) == 2, what="the request that waits")
+    double.error(400, "ExpiredToken")
+    assert type(await failure(sink, lead)) is Misconfigured
+    assert not waiting.done()
+    double.answer(take)
+    await sink.send(lead)
+    await double.stop()
+    assert type((await asyncio.gather(waiting, return_exceptions=True))[0]) is Temporary
 
 
 @pytest.mark.parametrize(
