@@ -172,8 +172,9 @@ async def test_a_check_says_what_it_could_not_ask(destination: AmqpHarness, sink
 
 
 async def test_a_node_that_is_drained_is_left_and_its_events_wait(
-    destination: AmqpHarness, sink: Sink, lead: Event
+    destination: AmqpHarness, lead: Event
 ) -> None:
+    sink = built(destination, url=destination.server.url)
     await sink.send(lead)
     # What `rabbitmq-upgrade drain` and `revive` do.
     await asyncio.to_thread(destination.server.evaluate, "rabbit_maintenance:drain()")
@@ -184,6 +185,7 @@ async def test_a_node_that_is_drained_is_left_and_its_events_wait(
     async with asyncio.timeout(DEADLINE_S):
         while await outcome(sink, replace(lead, id="evt_2")) != "delivered":
             await asyncio.sleep(0.05)
+    await sink.close()
 
 
 async def test_a_message_that_is_too_large_fails_no_other(
