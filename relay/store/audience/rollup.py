@@ -88,18 +88,9 @@ def store_week(tables: RollupTables, week: Key) -> None:
     tables.save_week(week, joined.columns())
 
 
-def forget_view(tables: RollupTables, event: int) -> None:
-    """Remove a view from its day, before its row goes with all others of the same person."""
-    view = tables.view(event)
-    if view is None:
-        return
-    try:
-        day = load(tables, view.key)
-        day.remove(view)
-    except Damaged:
-        reset(tables)
-        return
-    _save(tables, view.key, day)
+def forget_views(tables: RollupTables, events: Sequence[int]) -> None:
+    """Remove views from their days, before their rows go with all others of the same people."""
+    _change_days(tables, gone=tables.rolled_up(events))
 
 
 def forget_person(tables: RollupTables, person: int) -> None:
@@ -108,29 +99,45 @@ def forget_person(tables: RollupTables, person: int) -> None:
     The rows of a return stay, but days have lost the person with the removed rows.
     """
     views = list(tables.views_of(person))
-    _restore(tables, views)
+    _change_days(tables, back=views)
     if not views:
         tables.delete_viewer(person)
 
 
 def uncount(tables: RollupTables, events: Sequence[int]) -> None:
     """Remove views from the audience and from its days, where the same people's others stay."""
-    for event in events:
-        view = tables.view(event)
-        forget_view(tables, event)
-        tables.delete_view(event)
-        if view is not None and view.person is not None:
-            _restore(tables, tables.views_on(view.key, view.person))
+    gone = list(tables.rolled_up(events))
+    tables.delete_views(events)
+    people: defaultdict[Key, set[int]] = defaultdict(set)
+    for view in gone:
+        if view.person is not None:
+            people[view.key].add(view.person)
+    back = [view for key, them in people.items() for view in tables.views_on(key, sorted(them))]
+    _change_days(tables, gone=gone, back=back)
 
 
-def _restore(tables: RollupTables, views: Iterable[View]) -> None:
+def _change_days(
+    tables: RollupTables, *, gone: Iterable[View] = (), back: Iterable[View] = ()
+) -> None:
+    """Remove views from their days, then restore the people of others; each day is written once."""
+    removed, restored = _by_day(gone), _by_day(back)
     try:
-        for view in views:
-            day = load(tables, view.key)
-            day.restore(view)
-            _save(tables, view.key, day)
+        for key in removed.keys() | restored.keys():
+            day = load(tables, key)
+            for view in removed.get(key, ()):
+                day.remove(view)
+            for view in restored.get(key, ()):
+                day.restore(view)
+            _save(tables, key, day)
     except Damaged:
         reset(tables)
+
+
+def _by_day(views: Iterable[View]) -> Mapping[Key, Sequence[View]]:
+    by_key: defaultdict[Key, list[View]] = defaultdict(list)
+    for view in views:
+        by_key[view.key].append(view)
+    return by_key
 
 
 def reset(tables: RollupTables) -> None:

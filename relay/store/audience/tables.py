@@ -180,8 +180,8 @@ class RollupTables(Protocol):
 
     def views(self, after: int, upto: int) -> Iterable[View]: ...
 
-    def view(self, event: int) -> View | None:
-        """Return a row that is in the audience by day."""
+    def rolled_up(self, events: Sequence[int]) -> Iterable[View]:
+        """Return those of the rows that are in the audience by day."""
         ...
 
     def day(self, key: Key) -> Row | None:
@@ -210,11 +210,11 @@ class RollupTables(Protocol):
         """Return those of a person's rows that were added to days during an erasure."""
         ...
 
-    def views_on(self, key: Key, person: int) -> Iterable[View]:
-        """Return the rows of a person, by number, that are in one of the days."""
+    def views_on(self, key: Key, people: Sequence[int]) -> Iterable[View]:
+        """Return the rows of people, by number, that are in one of the days."""
         ...
 
-    def delete_view(self, event: int) -> None: ...
+    def delete_views(self, events: Sequence[int]) -> None: ...
 
     def delete_viewer(self, person: int) -> None:
         """Remove a person's number."""

@@ -203,15 +203,15 @@ class PostgresAudienceTables:
     def views(self, after: int, upto: int) -> Iterator[View]:
         return self._views("a.event > %s AND a.event <= %s", after, upto)
 
-    def view(self, event: int) -> View | None:
-        return next(self._views(f"a.event = %s AND {_IS_ROLLED_UP}", event), None)
+    def rolled_up(self, events: Sequence[int]) -> Iterator[View]:
+        return self._views(f"a.event = ANY(%b::bigint[]) AND {_IS_ROLLED_UP}", list(events))
 
     def views_of(self, person: int) -> Iterator[View]:
         return self._views(f"a.person = %s AND {_IS_ROLLED_UP}", person)
 
-    def views_on(self, key: Key, person: int) -> Iterable[View]:
+    def views_on(self, key: Key, people: Sequence[int]) -> Iterator[View]:
         end_ms = key.day_ms + DAY_MS
-        return list(self._views(_OF_A_DAY, key.day_ms, end_ms, key.source, key.step, person))
+        return self._views(_OF_A_DAY, key.day_ms, end_ms, key.source, key.step, list(people))
 
     def _views(self, where: str, *values: object) -> Iterator[View]:
         return (view for view, _ in funnel_tables.views(self._db, where, values))
@@ -240,8 +240,9 @@ class PostgresAudienceTables:
     def drop_week(self, week: Key) -> None:
         self._db.execute(_DROP_WEEK, week)
 
-    def delete_view(self, event: int) -> None:
-        self._db.execute("DELETE FROM relay.audience WHERE event = %s", (event,))
+    def delete_views(self, events: Sequence[int]) -> None:
+        sql = "DELETE FROM relay.audience WHERE event = ANY(%b::bigint[])"
+        self._db.execute(sql, (list(events),))
 
     def delete_viewer(self, person: int) -> None:
         self._db.execute("DELETE FROM relay.viewers WHERE person = %s", (person,))
@@ -249,8 +250,8 @@ class PostgresAudienceTables:
 
 _IS_ROLLED_UP = f"a.event <= {funnel_tables.ROLLED_TO}"
 _OF_A_DAY = (
-    "a.at >= %s AND a.at < %s AND a.source = %s AND a.step = %s AND v.number = %s "
-    f"AND {_IS_ROLLED_UP}"
+    "a.at >= %s AND a.at < %s AND a.source = %s AND a.step = %s "
+    f"AND v.number = ANY(%b::bigint[]) AND {_IS_ROLLED_UP}"
 )
 
 

@@ -85,10 +85,10 @@ def _of_events(db: Database, keys: Sequence[int], now_ms: int | None) -> Traces:
     return traces
 
 
-def _uncount(db: Database, events: Sequence[int]) -> None:
+def _forget_views(db: Database, events: Sequence[int]) -> None:
     # Another relay may be adding to the same days.
     wait_for(db, ROLLED_TO)
-    rollup.uncount(PostgresAudienceTables(db), events)
+    rollup.forget_views(PostgresAudienceTables(db), events)
 
 
 _RANDOM = "'erased-' || replace(gen_random_uuid()::text, '-', '')"
@@ -181,16 +181,6 @@ PLACES = (
         ),
     ),
     Place(
-        name="views",
-        table="audience",
-        key="event",
-        columns=(),
-        erase_first=_uncount,
-        # The sets of its day are written anew.
-        weight=10,
-        number="person",
-    ),
-    Place(
         name="videos",
         table="videos",
         key="number",
@@ -206,4 +196,16 @@ PLACES = (
     ),
     # Needed to recognise duplicates.
     Place(name="kept_ids", table="events", key="seq", columns=("id", "kind"), is_kept=True),
+    # The last one: then the person's number goes too.
+    Place(
+        name="views",
+        table="audience",
+        key="event",
+        columns=(),
+        removal=("DELETE FROM relay.audience WHERE event = ANY(%(keys)b::bigint[])",),
+        erase_first=_forget_views,
+        # The sets of its day are written anew.
+        weight=10,
+        number="person",
+    ),
 )

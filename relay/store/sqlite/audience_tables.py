@@ -85,8 +85,10 @@ SELECT 'on', day, source, {COLUMNS} FROM audience_days UNION ALL
 SELECT 'in the week from', week, source, {COLUMNS} FROM audience_weeks
 """
 _IS_ROLLED_UP = f"a.event <= {funnel_tables.ROLLED_TO}"
+_AMONG = "IN (SELECT value FROM json_each(?))"
 _OF_A_DAY = (
-    f"a.at >= ? AND a.at < ? AND a.source = ? AND a.step = ? AND v.number = ? AND {_IS_ROLLED_UP}"
+    "a.at >= ? AND a.at < ? AND a.source = ? AND a.step = ? "
+    f"AND v.number {_AMONG} AND {_IS_ROLLED_UP}"
 )
 
 
@@ -151,16 +153,16 @@ class SqliteAudienceTables:
     def views(self, after: int, upto: int) -> Iterator[View]:
         return self._views("a.event > ? AND a.event <= ?", after, upto)
 
-    def view(self, event: int) -> View | None:
-        return next(self._views(f"a.event = ? AND {_IS_ROLLED_UP}", event), None)
+    def rolled_up(self, events: Sequence[int]) -> Iterator[View]:
+        return self._views(f"a.event {_AMONG} AND {_IS_ROLLED_UP}", _json(events))
 
     def views_of(self, person: int) -> Iterable[View]:  # noqa: ARG002
         # No row is added to a day during an erasure, and a search of all rows holds others up.
         return ()
 
-    def views_on(self, key: Key, person: int) -> Iterable[View]:
+    def views_on(self, key: Key, people: Sequence[int]) -> Iterator[View]:
         end_ms = key.day_ms + DAY_MS
-        return list(self._views(_OF_A_DAY, key.day_ms, end_ms, key.source, key.step, person))
+        return self._views(_OF_A_DAY, key.day_ms, end_ms, key.source, key.step, _json(people))
 
     def _views(self, where: str, *values: object) -> Iterator[View]:
         return (view for view, _ in funnel_tables.views(self._db, where, values))
@@ -191,8 +193,12 @@ class SqliteAudienceTables:
     def drop_week(self, week: Key) -> None:
         self._db.execute(_DROP_WEEK, week)
 
-    def delete_view(self, event: int) -> None:
-        self._db.execute("DELETE FROM audience WHERE event = ?", (event,))
+    def delete_views(self, events: Sequence[int]) -> None:
+        self._db.execute(f"DELETE FROM audience WHERE event {_AMONG}", (_json(events),))
 
     def delete_viewer(self, person: int) -> None:
         self._db.execute("DELETE FROM viewers WHERE person = ?", (person,))
+
+
+def _json(numbers: Sequence[int]) -> str:
+    return orjson.dumps(numbers).decode()

@@ -3,11 +3,11 @@
 `PLACES` is complete: it lists every column with text of a sender or a destination.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from relay.core.delivery import Status
-from relay.store.audience.rollup import forget_view
+from relay.store.audience.rollup import forget_views
 from relay.store.personal_data import UnderWay
 from relay.store.personal_data_traces import Traces
 from relay.store.sqlite.audience_tables import SqliteAudienceTables
@@ -35,7 +35,7 @@ class Place(NamedTuple):
     """Statements with `:key` and `:now`; none if the rows stay."""
     find_related: Callable[[sqlite3.Connection, int], Traces] = lambda _, __: Traces()
     """Returns what else a row's removal affects; called before it."""
-    erase_first: Callable[[sqlite3.Connection, int], None] = lambda _, __: None
+    erase_first: Callable[[sqlite3.Connection, Sequence[int]], None] = lambda _, __: None
     """Erases what the statements cannot; called before them."""
     weight: int = 1
     """Relative cost of removing one row."""
@@ -63,8 +63,8 @@ def _of_event(db: sqlite3.Connection, seq: int) -> Traces:
     return traces
 
 
-def _forget_view(db: sqlite3.Connection, event: int) -> None:
-    forget_view(SqliteAudienceTables(db), event)
+def _forget_views(db: sqlite3.Connection, events: Sequence[int]) -> None:
+    forget_views(SqliteAudienceTables(db), events)
 
 
 PLACES = (
@@ -145,17 +145,6 @@ PLACES = (
         ),
     ),
     Place(
-        name="views",
-        table="audience",
-        key="event",
-        columns=(),
-        erase_first=_forget_view,
-        # The sets of its day are written anew.
-        weight=10,
-        number="person",
-        removal=("DELETE FROM audience WHERE event = :key",),
-    ),
-    Place(
         name="videos",
         table="videos",
         key="number",
@@ -171,4 +160,16 @@ PLACES = (
     ),
     # Needed to recognise duplicates.
     Place(name="kept_ids", table="events", key="seq", columns=("id", "kind"), removal=()),
+    # The last one: then the person's number goes too.
+    Place(
+        name="views",
+        table="audience",
+        key="event",
+        columns=(),
+        erase_first=_forget_views,
+        # The sets of its day are written anew.
+        weight=10,
+        number="person",
+        removal=("DELETE FROM audience WHERE event = :key",),
+    ),
 )

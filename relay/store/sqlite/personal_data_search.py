@@ -63,9 +63,9 @@ def preview(db: sqlite3.Connection, place: Place, keys: Sequence[int]) -> Traces
 def remove(db: sqlite3.Connection, place: Place, keys: Sequence[int], now_ms: int) -> Traces:
     """Remove the rows, and determine the effects in the same transaction."""
     traces: list[Traces] = []
+    place.erase_first(db, keys)
     for key in keys:
         traces.append(place.find_related(db, key))
-        place.erase_first(db, key)
         for statement in place.removal:
             db.execute(statement, {"key": key, "now": now_ms})
     return _sum(place, traces)
