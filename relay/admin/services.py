@@ -19,6 +19,7 @@ from relay.core.sink_status import SinkStatus
 from relay.core.watch_history import KeptHistory
 from relay.store import Store
 from relay.store.absences import Absence
+from relay.store.personal_data import ErasureRecord
 from relay.store.quarantine import Rotation
 from relay.store.reconstructions import Run
 from relay.store.replays import Forecast, Progress, Replay, unreported
@@ -59,12 +60,19 @@ class Sinks(Protocol):
         ...
 
 
+class Erasures(Protocol):
+    """Erasures of people's data, which go on by themselves."""
+
+    async def erase(self, email: str) -> ErasureRecord:
+        """Order an erasure, and return it once it has ended, or as far as it is after a while.
+
+        Raises StoreError, and then nothing is ordered.
+        """
+        ...
+
+
 class WatchHistories(Protocol):
     """What the video service's API said of people who became leads, kept in memory."""
-
-    def forget(self, email: str) -> None:
-        """Drop all of a person."""
-        ...
 
     def of(self, email: str) -> Sequence[KeptHistory]:
         """Return all of a person."""
@@ -197,6 +205,7 @@ class AdminServices(msgspec.Struct, frozen=True, kw_only=True):
     readiness: Readiness
     sinks: Sinks
     watch_histories: WatchHistories
+    erasures: Erasures
     replays: Replays
     reconciliations: Reconciliations
     activity: ActivityStream

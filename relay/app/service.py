@@ -14,6 +14,7 @@ from relay.admin.audit import Auditor
 from relay.admin.readiness import Readiness
 from relay.app.adoption import Adoption, show_totals
 from relay.app.enrichment import Enrichment
+from relay.app.eraser import Eraser
 from relay.app.maintenance import Maintenance
 from relay.app.public_side import PublicSide
 from relay.app.reload import Reloader
@@ -111,6 +112,14 @@ class Service:
             refetch=self.supervisor.refetch,
             has_turn=partial(store.ownership.holds, MAINTENANCE),
         )
+        self._eraser = Eraser(
+            store.personal_data,
+            clock=clock,
+            has_turn=partial(store.ownership.holds, MAINTENANCE),
+            forget=self._enrichment.forget,
+            refetch=self.supervisor.refetch,
+            progressed=partial(self._activity.count, "change"),
+        )
         self._watchdog = Watchdog(
             self._manager,
             store=store,
@@ -173,6 +182,7 @@ class Service:
             readiness=Readiness(self._store, self._clock, lambda: self._stopping),
             sinks=self.supervisor,
             watch_histories=self._enrichment,
+            erasures=self._eraser,
             replays=self.replayer,
             reconciliations=self.reconciler,
             activity=self._activity,
@@ -274,6 +284,7 @@ class Service:
             self._sink_history.run(),
             self._standstills.run(),
             self.replayer.run(),
+            self._eraser.run(),
             self.reconciler.run(),
             self._rotations.run(),
             self._reloader.run(again),
@@ -306,6 +317,7 @@ class Service:
         await self.supervisor.reconsider(retried)
         await self._rotations.load()
         self.replayer.wake()
+        self._eraser.wake()
 
     async def _adopt(self, config: Config, changes: Changes) -> None:
         """As `Adoption.adopt`."""

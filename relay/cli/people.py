@@ -1,6 +1,8 @@
 """`relay erase` and `relay export`: remove or print a person's data, by e-mail address."""
 
+import math
 import re
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,7 +13,10 @@ from relay.cli.output import ago, moment, pairs, table
 from relay.cli.parameters import parsed
 from relay.cli.printing import Output, indented, timed
 from relay.cli.selection import dry_run_option
+from relay.core.errors import ApiError
 from relay.store.personal_data import COUNTS
+
+POLL_INTERVAL_S = 1.0
 
 _PARTS = ("events", "unreadable", "mentions", "views", "watched")
 
@@ -32,10 +37,39 @@ email_argument = click.argument("email", callback=parsed(_address))
 def erase(client: Client, *, email: str, dry_run: bool) -> Output:
     """Remove a person's data from the relay, and list the sinks that received it.
 
-    Event ids are kept, so that a late retry does not bring the person back.
+    The relay goes on if this command ends, and after a restart; the command shows its progress when
+    it is repeated. Event ids are kept, so that a late retry does not bring the person back.
     """
-    report = client.post("/people/erase" + ("/count" if dry_run else ""), {"email": email})
+    if dry_run:
+        report = client.post("/people/erase/count", {"email": email})
+    else:
+        report = _followed(client, client.post("/people/erase", {"email": email}))
     return Output(report, _report(report, dry_run=dry_run))
+
+
+def _followed(client: Client, erasure: dict[str, Any]) -> dict[str, Any]:
+    """Show the progress of an erasure on stderr until it ends."""
+    # An older relay ends it before it responds, and says nothing of that.
+    try:
+        while "ended_ms" in erasure and erasure["ended_ms"] is None:
+            click.echo(_progress(erasure), err=True)
+            time.sleep(POLL_INTERVAL_S)
+            erasure = client.get(f"/people/erasures/{erasure['id']}")
+    except (KeyboardInterrupt, click.Abort):
+        raise ApiError(f"{_progress(erasure)} {_GOES_ON}") from None
+    except ApiError as error:
+        raise ApiError(f"{error}. {_progress(erasure)} {_GOES_ON}") from None
+    return erasure
+
+
+def _progress(erasure: dict[str, Any]) -> str:
+    share, events = math.floor(100 * erasure["share"]), erasure["events"]
+    return (
+        f"Erasure {erasure['id']}: {share} % of the store is searched, {events} events are removed."
+    )
+
+
+_GOES_ON = "The erasure goes on in the relay; repeat the command to see how far it is."
 
 
 def _report(report: dict[str, Any], *, dry_run: bool) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """Protocol and records of personal data, by e-mail address."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -67,10 +67,13 @@ class ErasureRecord(msgspec.Struct, frozen=True):
     id: int
     begun_ms: int
     ended_ms: int | None
-    """None if it was interrupted, and must be repeated."""
+    """None while it runs, and if an older relay was interrupted, so that it must be repeated."""
     person: str
     """Keyed digest of the address, in hex, which only shows whether two persons are the same."""
     erasure: Erasure | None
+    """The result, or what is removed so far; None of one that must be repeated."""
+    share: float | None
+    """How much of the store is searched, 0 to 1; None of one that must be repeated."""
 
 
 class KeptRequest(msgspec.Struct, frozen=True):
@@ -129,18 +132,40 @@ COUNTS = {
 """What an erasure removes, by the names of its numbers."""
 
 
+def always() -> bool:
+    """Go on to the end."""
+    return True
+
+
+def nothing() -> None:
+    """Tell nobody of the progress."""
+
+
 class PersonalData(Protocol):
     """Personal data of the person with a whole e-mail address, which is case-insensitive.
 
     All methods may raise StoreError.
     """
 
-    async def erase(self, email: str, *, now_ms: int) -> Erasure:
-        """Erase a person's data up to now, and leave a record without the address.
+    async def order(self, email: str, *, now_ms: int) -> int:
+        """Order the erasure of a person's data up to now, unless one runs; return its number.
 
-        May be repeated. The ids of events stay, so that a late retry is a duplicate.
+        Nothing is removed yet, but `advance` will, also after a restart. The ids of events stay, so
+        that a late retry is a duplicate, and a record without the address.
         """
         ...
+
+    async def advance(
+        self, *, goes_on: Callable[[], bool] = always, progressed: Callable[[], None] = nothing
+    ) -> bool:
+        """Carry the oldest ordered erasure on to its end; False if there is none.
+
+        After an error, a cancellation, or once `goes_on` is false between two steps, the next call
+        goes on from there. `progressed` is called now and then.
+        """
+        ...
+
+    async def erasure(self, number: int) -> ErasureRecord | None: ...
 
     async def count(self, email: str) -> Erasure:
         """Count what `erase` would remove now; changes nothing."""

@@ -39,6 +39,18 @@ class Traces(msgspec.Struct):
     owned: set[tuple[int, str]] = msgspec.field(default_factory=set)
     """Those of them that were due, and whose sink a relay owns, where several share the store."""
 
+    @classmethod
+    def of(cls, erasure: Erasure) -> "Traces":
+        """Return the sums that gave this result, without the deliveries."""
+        traces = cls(rows=Counter({name: getattr(erasure, name) for name in NAMES}))
+        traces.moved["", Status.PENDING] = -erasure.pending
+        traces.moved["", Status.DEAD] = -erasure.dead
+        for sent, is_confirmed in ((erasure.told, True), (erasure.unconfirmed, False)):
+            for each in sent:
+                traces.sent[each.sink, each.kind, is_confirmed] = each.count
+                traces.last_ms[each.sink, each.kind, is_confirmed] = each.last_ms
+        return traces
+
     def add(self, other: "Traces") -> None:
         self.rows.update(other.rows)
         self.moved.update(other.moved)

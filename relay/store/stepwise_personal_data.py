@@ -1,39 +1,30 @@
 """Searches for a person's data place by place, and its removal in small transactions."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
+from relay.core.clock import Clock
 from relay.store.email_matcher import EmailMatcher
 from relay.store.keyed_digests import PersonDigests
-from relay.store.personal_data import Erasure, ErasureRecord, Records, UnderWay
+from relay.store.personal_data import Erasure, ErasureRecord, Records, always, nothing
 from relay.store.personal_data_parts import PART_BYTES, PART_STEPS, Cursor, Record, part
 from relay.store.personal_data_traces import Matches, Place, Traces
-
-SCAN_ROWS = 500
-"""Rows scanned per step, because other queries wait for the same reader."""
-
-STEP_ROWS = 50
-STEP_BYTES = 1 << 20
-"""Limits per transaction, which others wait for."""
+from relay.store.stepwise_erasure import (
+    SCAN_ROWS,
+    ErasureRun,
+    ErasureSteps,
+    Order,
+    Remains,
+    Stored,
+    unfinished,
+)
 
 P = TypeVar("P", bound=Place)
 
-InFlight = dict[tuple[int, str], UnderWay]
-"""Deliveries that may still arrive, by event and sink."""
 
-
-class Remains(NamedTuple):
-    """Traces of removed data."""
-
-    wiped: bool
-    """Whether unused parts of the store's files are overwritten."""
-    text: str
-    """What still holds it, in words for the operator."""
-
-
-class Steps(Protocol[P]):
+class Steps(ErasureSteps[P], Protocol[P]):
     """An engine's queries and writes; all methods may raise StoreError."""
 
     @property
@@ -45,49 +36,23 @@ class Steps(Protocol[P]):
         """Keep the audience from being counted by day during an erasure."""
         ...
 
-    async def last(self, place: P) -> int:
-        """Return the greatest key of a place, -1 if there is none.
+    async def begin(self, person: bytes, report: str, *, now_ms: int) -> int:
+        """Record the start of an erasure, by the person's digest, unless one runs.
 
-        The rows up to it are those that were stored or on their way there when it was called.
+        Return its number.
         """
         ...
 
-    async def find(self, place: P, address: EmailMatcher, *, start: int, rows: int) -> Matches:
-        """Search the next rows of a place, from a key on."""
-        ...
-
-    async def preview(self, place: P, keys: Sequence[int]) -> Traces:
-        """Return the effects that the removal of the rows would have."""
-        ...
-
-    async def remove(
-        self, place: P, keys: Sequence[int], *, now_ms: int, done: Callable[[Traces], None]
-    ) -> None:
-        """Remove the rows; call `done` with the effects once they are on disk."""
-        ...
-
-    def in_flight(self, traces: Traces) -> InFlight:
-        """Return which of the discarded deliveries may still arrive."""
-        ...
-
-    async def leases_made(self) -> None:
-        """Return once `in_flight` includes every earlier lease."""
-        ...
-
-    async def begin(self, person: bytes, *, now_ms: int) -> int:
-        """Record the start of an erasure, by the person's digest; return its number."""
-        ...
-
-    async def end(self, number: int, address: EmailMatcher, report: Erasure, now_ms: int) -> None:
-        """Remove the person's number, and record the end and the result of an erasure."""
+    async def unfinished(self) -> Stored | None:
+        """Return the oldest erasure that can go on."""
         ...
 
     async def wipe(self) -> Remains:
         """Remove these traces as far as possible; after a while, it continues in the background."""
         ...
 
-    def remains(self) -> Remains:
-        """Return the traces before `wipe`."""
+    async def erasure(self, number: int) -> ErasureRecord | None:
+        """Return one erasure."""
         ...
 
     async def newest(self, *, limit: int, person: bytes | None) -> Sequence[ErasureRecord]:
@@ -104,41 +69,48 @@ class Steps(Protocol[P]):
 class StepwisePersonalData(Generic[P]):
     """Fulfils `store.personal_data.PersonalData`."""
 
-    def __init__(self, steps: Steps[P], digests: PersonDigests) -> None:
+    def __init__(self, steps: Steps[P], digests: PersonDigests, clock: Clock) -> None:
         self._steps = steps
         self._digests = digests
+        self._clock = clock
         self._lock = asyncio.Lock()
+        self._run: ErasureRun[P] | None = None
+        """The last run, which may not have ended."""
 
-    async def erase(self, email: str, *, now_ms: int) -> Erasure:
-        address = self._address(email)
+    async def order(self, email: str, *, now_ms: int) -> int:
+        person = self._digests.digest(self._address(email).folded)
+        empty = Traces().erasure((), wiped=False, remains="")
+        return await self._steps.begin(person, unfinished(empty, Order(email)), now_ms=now_ms)
+
+    async def advance(
+        self, *, goes_on: Callable[[], bool] = always, progressed: Callable[[], None] = nothing
+    ) -> bool:
+        if await self._steps.unfinished() is None:
+            return False
         async with self._lock, self._steps.alone():
-            person = self._digests.digest(address.folded)
-            number = await self._steps.begin(person, now_ms=now_ms)
-            total, under_way = await self._erase(address, now_ms)
-            # A lease may have read an event before its erasure, and return it afterwards.
-            await self._steps.leases_made()
-            in_flight = list((under_way | self._steps.in_flight(total)).values())
-            wiped, text = self._steps.remains()
-            report = total.erasure(in_flight, wiped=wiped, remains=text)
-            await self._steps.end(number, address, report, now_ms)
-        wiped, text = await self._steps.wipe()
-        return total.erasure(in_flight, wiped=wiped, remains=text)
+            stored = await self._steps.unfinished()
+            if stored is None:
+                return False
+            if not await self._run_of(stored).carry_on(goes_on=goes_on, progressed=progressed):
+                return False
+            self._run = None
+        await self._steps.wipe()
+        return True
 
-    async def _erase(self, address: EmailMatcher, now_ms: int) -> tuple[Traces, InFlight]:
-        total = Traces()
-        under_way: InFlight = {}
+    def _run_of(self, stored: Stored) -> ErasureRun[P]:
+        """Return the last run if it can go on, else a new one."""
+        last = self._run
+        if last is not None and (last.number, last.stored) == (stored.number, stored.report):
+            return last
+        steps = self._steps
+        run = ErasureRun(steps, steps.places, stored, address=self._address, clock=self._clock)
+        if last is not None and last.number == stored.number:
+            run.discarded = last.discarded
+        self._run = run
+        return run
 
-        def done(removed: Traces) -> None:
-            total.add(removed)
-            under_way.update(self._steps.in_flight(removed))
-
-        async for place, matches in self._matches(address):
-            if place.is_kept:
-                total.add(await self._steps.preview(place, _keys(matches)))
-                continue
-            for keys in _removals(place, matches):
-                await self._steps.remove(place, keys, now_ms=now_ms, done=done)
-        return total, under_way
+    async def erasure(self, number: int) -> ErasureRecord | None:
+        return await self._steps.erasure(number)
 
     async def count(self, email: str) -> Erasure:
         total = Traces()
@@ -184,17 +156,3 @@ class StepwisePersonalData(Generic[P]):
 
 def _keys(matches: Matches) -> list[int]:
     return [key for key, _ in matches.rows]
-
-
-def _removals(place: Place, matches: Matches) -> Iterator[list[int]]:
-    """Split the keys into transactions of few rows and bytes, of one row at least."""
-    keys: list[int] = []
-    size = 0
-    for key, bytes_ in matches.rows:
-        if keys and (len(keys) * place.weight >= STEP_ROWS or size + bytes_ > STEP_BYTES):
-            yield keys
-            keys, size = [], 0
-        keys.append(key)
-        size += bytes_
-    if keys:
-        yield keys

@@ -66,6 +66,7 @@ async def serving(
             readiness=Readiness(store, clock, lambda: draining),  # type: ignore[arg-type]
             sinks=None,  # type: ignore[arg-type]
             watch_histories=None,  # type: ignore[arg-type]
+            erasures=None,  # type: ignore[arg-type]
             replays=None,  # type: ignore[arg-type]
             reconciliations=None,  # type: ignore[arg-type]
             activity=ActivityStream(clock),

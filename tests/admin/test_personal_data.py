@@ -12,6 +12,7 @@ from typing import Any
 import orjson
 import pytest
 
+from relay.app import eraser
 from relay.core import signature
 from relay.core.errors import StoreFull
 from relay.store.sqlite.personal_data import SqlitePersonalDataSteps
@@ -256,9 +257,11 @@ async def test_the_commands_refuse_an_invalid_address(tmp_path: Path, wrong: str
         assert "expected an e-mail address such as ann@example.com" in line
 
 
-async def test_a_failed_erasure_still_empties_the_prefetch_buffers(
+async def test_a_delayed_erasure_still_empties_the_prefetch_buffers_and_ends_by_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(eraser, "WAIT_S", 0.5)
+
     async def fail(_: object) -> None:
         raise StoreFull("the disk is full")
 
@@ -271,8 +274,18 @@ async def test_a_failed_erasure_still_empties_the_prefetch_buffers(
             await send(relay, body("bob", email="bob@example.com"))
             await relay.service.supervisor.resume("slow")  # so that all of them are leased at once
             await until(lambda: bool(destination.requests), what="the first of them")
-            monkeypatch.setattr(SqlitePersonalDataSteps, "leases_made", fail)
-            await operator.post("/people/erase", {"email": ANN}, status=503)
-            begun = len(destination.requests)
-            await until(lambda: b"bob" in destination.requests[-1].body, what="what is not erased")
-            assert len(destination.requests) <= begun + 2
+            with monkeypatch.context() as patch:
+                patch.setattr(SqlitePersonalDataSteps, "leases_made", fail)
+                erasure = await operator.post("/people/erase", {"email": ANN})
+                assert (erasure["events"], erasure["ended_ms"]) == (30, None)
+                assert "goes on by itself" in erasure["remains"]
+                assert relay.lines("erasure.delayed")
+                begun = len(destination.requests)
+                await until(
+                    lambda: b"bob" in destination.requests[-1].body, what="what is not erased"
+                )
+                assert len(destination.requests) <= begun + 2
+            async with asyncio.timeout(30):
+                while erasure["ended_ms"] is None:
+                    erasure = await operator.get(f"/people/erasures/{erasure['id']}")
+            assert (erasure["events"], erasure["share"]) == (30, 1.0)

@@ -35,6 +35,7 @@ from tests.delivery.dispatching import (
     rate,
     working,
 )
+from tests.store import erasing
 
 
 @pytest.fixture
@@ -650,4 +651,4 @@ async def erase(bench: Bench) -> None:
     """Erase the person of all events in these tests."""
     email = lead("any", received_ms=0).person()
     assert email is not None
-    await bench.store.personal_data.erase(email, now_ms=bench.clock.now_ms())
+    await erasing.erase(bench.store, email, now_ms=bench.clock.now_ms())

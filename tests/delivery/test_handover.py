@@ -23,6 +23,7 @@ from tests.delivery.dispatching import (
     rate,
     working,
 )
+from tests.store.erasing import erase
 from tests.stub_server import until
 
 
@@ -261,7 +262,7 @@ async def test_an_erased_event_is_not_sent_from_the_buffer(tmp_path: Path) -> No
         await asyncio.sleep(0.1)
         email = lead("any", received_ms=0).person()
         assert email is not None
-        await bench.store.personal_data.erase(email, now_ms=bench.clock.now_ms())
+        await erase(bench.store, email, now_ms=bench.clock.now_ms())
         bench.dispatcher.refetch()
         erased.set()
         await asyncio.sleep(POLL_INTERVAL_S)

@@ -13,6 +13,7 @@ from relay.store import Store
 from relay.store.audience import AudienceQuery, Funnel, counting
 from tests.conftest import NOW_MS, ManualClock
 from tests.store.conformance import accept, lease, settlement
+from tests.store.erasing import erase
 from tests.store.places import Place
 
 DAY_MS = 86_400_000
@@ -168,7 +169,7 @@ async def test_an_erasure_removes_only_the_persons_counts(store: Store) -> None:
     await fill(store)
     await accept(store, lead("d"))
     before = await store.personal_data.count("ANN.lee@example.com")
-    erased = await store.personal_data.erase("ANN.lee@example.com", now_ms=NOW_MS)
+    erased = await erase(store, "ANN.lee@example.com", now_ms=NOW_MS)
     assert (before.views, erased.views, erased.events) == (2, 2, 3)
     assert people_of(await store.audience.funnel(BY_VIDEO)) == {"started": 1}
     assert (await store.personal_data.count(ANN)).views == 0
@@ -177,7 +178,7 @@ async def test_an_erasure_removes_only_the_persons_counts(store: Store) -> None:
 async def test_a_person_who_returns_after_an_erasure_counts_again(store: Store) -> None:
     await accept(store, watched("a"))
     await fill(store)
-    await store.personal_data.erase(ANN, now_ms=NOW_MS)
+    await erase(store, ANN, now_ms=NOW_MS)
     assert await accept(store, watched("a")) == ["duplicate"]
     assert people_of(await store.audience.funnel(BY_VIDEO)) == {}
     await accept(store, watched("b"))
@@ -187,7 +188,7 @@ async def test_a_person_who_returns_after_an_erasure_counts_again(store: Store) 
 async def test_a_title_or_id_that_contains_the_address_is_erased(store: Store) -> None:
     await accept(store, watched("a", BOB, title=f"For {ANN}"), watched("b", BOB, video=ANN))
     await fill(store)
-    erased = await store.personal_data.erase(ANN, now_ms=NOW_MS)
+    erased = await erase(store, ANN, now_ms=NOW_MS)
     assert erased.videos == 2
     answer = await store.audience.funnel(BY_VIDEO)
     assert {(each.video or "")[:7] for each in answer.groups} == {"vid_1", "erased-"}

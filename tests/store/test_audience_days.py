@@ -13,6 +13,7 @@ from relay.store import Store
 from relay.store.audience import AudienceQuery, Funnel, from_days, from_rows, raw_rows, rollup
 from tests.conftest import NOW_MS, ManualClock
 from tests.store.conformance import accept
+from tests.store.erasing import erase
 from tests.store.places import Place
 from tests.store.test_audience import ANN, BOB, BY_VIDEO, fill, opened, people_of, watched
 from tests.store.test_funnel import any_events
@@ -164,7 +165,7 @@ async def test_an_erasure_removes_a_person_from_the_days(store: Store, place: Pl
     await fill(store)
     await accept(store, watched("not yet in a day", "ann@example.com"))
     before = await store.audience.funnel(BY_VIDEO)
-    await store.personal_data.erase("ANN@example.com", now_ms=NOW_MS)
+    await erase(store, "ANN@example.com", now_ms=NOW_MS)
     for question in (*questions(random), *questions(random)):
         answer, expected = await both(store, question)
         assert answer == expected
@@ -178,8 +179,8 @@ async def test_an_erased_person_who_returns_is_a_new_one(store: Store, place: Pl
     await accept(store, watched("a"), watched("b", BOB))
     await fill(store)
     known = place.rows("SELECT number FROM relay.viewers")
-    await store.personal_data.erase(BOB, now_ms=NOW_MS)
-    await store.personal_data.erase(ANN, now_ms=NOW_MS)
+    await erase(store, BOB, now_ms=NOW_MS)
+    await erase(store, ANN, now_ms=NOW_MS)
     assert place.rows("SELECT sum(events) FROM relay.audience_days") == [(0,)]
     assert (await store.audience.funnel(BY_VIDEO)).groups == []
     await accept(store, watched("c"))
@@ -234,7 +235,7 @@ async def test_a_week_that_is_over_is_joined_until_a_day_of_it_changes(
             assert answer == expected
         await fill(store)
     assert len(place.rows("SELECT 1 FROM relay.audience_weeks")) == len(weeks)
-    await store.personal_data.erase(ANN, now_ms=NOW_MS)
+    await erase(store, ANN, now_ms=NOW_MS)
     assert place.rows("SELECT count(*) FROM relay.audience_weeks") == [(0,)]
 
 
@@ -254,7 +255,7 @@ async def test_an_erasure_that_finds_a_damaged_day_removes_the_person(
     await accept(store, watched("a"), watched("b", BOB))
     await fill(store)
     place.rows("UPDATE relay.audience_days SET people = %s", b"")
-    await store.personal_data.erase(ANN, now_ms=NOW_MS)
+    await erase(store, ANN, now_ms=NOW_MS)
     await fill(store)
     assert people_of(await store.audience.funnel(BY_VIDEO)) == {"started": 1}
     assert (await store.inspections.inspect()).faults == ()

@@ -3,6 +3,9 @@
 import asyncio
 import hashlib
 from collections.abc import AsyncIterator
+from functools import partial
+from itertools import chain, count, repeat
+from typing import Any
 
 import orjson
 import pytest
@@ -10,12 +13,14 @@ from msgspec.structs import replace
 
 from relay.core.authentication import UnverifiedRequest
 from relay.core.delivery import Delivery, Result
+from relay.core.errors import StoreUnavailable
 from relay.core.event import Event, Unreadable
-from relay.store import Store, stepwise_personal_data
-from relay.store.personal_data import Erasure, Records
+from relay.store import Store, stepwise_erasure, stepwise_personal_data
+from relay.store.personal_data import Erasure, Records, UnderWay
 from relay.store.replays import Mark, PlannedDelivery
 from relay.store.selection import Selection
 from tests.conftest import NOW_MS, ManualClock
+from tests.store import erasing
 from tests.store.conformance import OTHER, TAKES, accept, lease, settlement
 from tests.store.places import Place
 
@@ -63,7 +68,7 @@ async def leased(store: Store, sink: str = "sales") -> tuple[Delivery, ...]:
 
 
 async def erase(store: Store, email: str = ANN) -> Erasure:
-    return await store.personal_data.erase(email, now_ms=NOW_MS + 10)
+    return await erasing.erase(store, email, now_ms=NOW_MS + 10)
 
 
 def all_of(record: Records) -> list[str]:
@@ -236,6 +241,103 @@ async def test_an_erasure_is_recorded_without_the_address(place: Place, clock: M
     ] * 3
 
 
+async def test_an_order_removes_nothing_and_is_carried_out_after_a_restart(
+    place: Place, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stepwise_erasure, "SCAN_ROWS", 4)
+    monkeypatch.setattr(stepwise_erasure, "STEP_ROWS", 2)
+    async with place.open(clock) as store:
+        await accept(store, *(event(f"a{number}") for number in range(20)))
+        await settle(store, *(await leased(store))[:3])
+        await store.audience.count()
+        number = await store.personal_data.order(ANN, now_ms=NOW_MS + 10)
+        assert await store.personal_data.order(WRITTEN[2], now_ms=NOW_MS + 20) == number
+        assert (await store.personal_data.count(ANN)).events == 20
+        shares, removed = list[float](), list[int]()
+        for steps in (2, 2, 3):
+            goes_on = partial(next, chain(repeat(True, steps), repeat(False)))
+            await store.personal_data.advance(goes_on=goes_on)
+            record = await store.personal_data.erasure(number)
+            assert record is not None
+            assert record.erasure is not None
+            assert (record.ended_ms, ANN in str(record)) == (None, False)
+            shares.append(record.share or 0)
+            removed.append(record.erasure.events)
+        assert 0 < removed[0] < 20
+        assert (removed, shares) == (sorted(removed), sorted(shares))
+    async with place.open(clock) as store:
+        assert await store.personal_data.advance()
+        assert not await store.personal_data.advance()
+        record = await store.personal_data.erasure(number)
+        assert record is not None
+        assert record.erasure is not None
+        erasure = record.erasure
+        assert (erasure.events, erasure.views, erasure.pending) == (20, 20, 17)
+        assert [(each.sink, each.count) for each in erasure.told] == [("sales", 3)]
+        assert (await store.personal_data.count(ANN)).events == 0
+        (again,) = await store.personal_data.erasures(limit=9)
+        assert again == record
+    assert ANN not in str(place.rows("SELECT report FROM relay.erasures"))
+
+
+async def test_an_erasure_ends_while_more_events_of_the_person_arrive(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stepwise_erasure, "SCAN_ROWS", 2)
+    await accept(store, *(event(f"a{number}") for number in range(10)))
+    steps = store.personal_data._steps  # type: ignore[attr-defined]
+    find, later = steps.find, count()
+
+    async def find_while_one_arrives(*arguments: Any, **more: Any) -> Any:
+        await accept(store, event(f"later {next(later)}"), event(f"later {next(later)}"))
+        return await find(*arguments, **more)
+
+    monkeypatch.setattr(steps, "find", find_while_one_arrives)
+    async with asyncio.timeout(30):
+        erased = await erase(store)
+    assert erased.events >= 10
+    monkeypatch.undo()
+    assert (await store.personal_data.count(ANN)).events > 0
+
+
+async def test_an_erasure_that_failed_goes_on_where_it_was(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stepwise_erasure, "SCAN_ROWS", 4)
+    monkeypatch.setattr(stepwise_erasure, "STEP_ROWS", 2)
+    await accept(store, *(event(f"a{number}") for number in range(20)))
+    on_its_way = (await leased(store))[:2]
+    steps = store.personal_data._steps  # type: ignore[attr-defined]
+    find, calls = steps.find, count(1)
+
+    async def find_now_and_then(*arguments: Any, **more: Any) -> Any:
+        if next(calls) % 3 == 0:
+            raise StoreUnavailable("the database has not answered for 15 s")
+        return await find(*arguments, **more)
+
+    monkeypatch.setattr(steps, "find", find_now_and_then)
+    number = await store.personal_data.order(ANN, now_ms=NOW_MS)
+    failures = 0
+    while True:
+        try:
+            if not await store.personal_data.advance():
+                break
+        except StoreUnavailable:
+            failures += 1
+    record = await store.personal_data.erasure(number)
+    assert record is not None
+    assert record.erasure is not None
+    assert failures > 3
+    assert (record.erasure.events, record.erasure.pending) == (20, 20)
+    assert {each.id for each in on_its_way_of(record.erasure)} >= {
+        each.event.id for each in on_its_way
+    }
+
+
+def on_its_way_of(erasure: Erasure) -> list[UnderWay]:
+    return [each for each in erasure.under_way if each.sink == "sales"]
+
+
 async def test_an_id_that_contains_the_address_is_reported(store: Store) -> None:
     await accept(store, event(f"lead/{ANN}"))
     assert (await erase(store)).kept_ids == 1
@@ -245,8 +347,8 @@ async def test_an_id_that_contains_the_address_is_reported(store: Store) -> None
 async def test_many_rows_are_found_in_small_steps(
     store: Store, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stepwise_personal_data, "SCAN_ROWS", 10)
-    monkeypatch.setattr(stepwise_personal_data, "STEP_ROWS", 3)
+    monkeypatch.setattr(stepwise_erasure, "SCAN_ROWS", 10)
+    monkeypatch.setattr(stepwise_erasure, "STEP_ROWS", 3)
     mine = [event(f"a{number}") for number in range(40)]
     others = [event(f"b{number}", f"x{ANN}") for number in range(40)]
     await accept(store, *(each for pair in zip(mine, others, strict=True) for each in pair))

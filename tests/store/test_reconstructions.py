@@ -17,6 +17,7 @@ from relay.store.reconstructions import ReconstructionOutcome, Step
 from relay.store.selection import Selection
 from tests.conftest import NOW_MS, ManualClock
 from tests.store.conformance import OTHER, TAKES, accept, ids, lease, settlement
+from tests.store.erasing import erase
 from tests.store.places import Place
 
 ANN = "ann.lee@example.com"
@@ -185,7 +186,7 @@ async def test_an_original_whose_reconstruction_was_erased_is_delivered_as_any_o
     store: Store,
 ) -> None:
     await give(store, reconstructed(watched()))
-    await store.personal_data.erase(ANN, now_ms=NOW_MS)
+    await erase(store, ANN, now_ms=NOW_MS)
     assert await accept(store, watched(), verdicts=(TAKES, OTHER)) == ["accepted"]
     assert await deliveries(store, "original") == {
         "crm": Status.PENDING,
@@ -230,7 +231,7 @@ async def test_a_lead_is_recognized_by_its_id(store: Store) -> None:
 
 
 async def test_an_erased_person_is_not_reconstructed(store: Store) -> None:
-    await store.personal_data.erase(ANN, now_ms=NOW_MS)
+    await erase(store, ANN, now_ms=NOW_MS)
     assert await give(store, reconstructed(watched()), person=ANN.upper()) == "erased"
     assert await store.reconstructions.erased([ANN, "bob@example.com"]) == {ANN}
 
@@ -238,7 +239,7 @@ async def test_an_erased_person_is_not_reconstructed(store: Store) -> None:
 async def test_an_erasure_removes_the_digest_in_the_id_too(store: Store) -> None:
     made = reconstructed(watched())
     await give(store, made)
-    await store.personal_data.erase(ANN, now_ms=NOW_MS)
+    await erase(store, ANN, now_ms=NOW_MS)
     (record,) = await store.operations.events(Selection(), (), limit=5)
     assert record.id.startswith("erased-")
     assert record.bytes is None

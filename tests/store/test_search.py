@@ -22,6 +22,7 @@ from relay.store.selection import Selection
 from relay.store.sqlite import candidates as sqlite_candidates
 from tests.conftest import NOW_MS, ManualClock
 from tests.store.conformance import OTHER, TAKES, accept, lease, settlement, unreadable
+from tests.store.erasing import erase
 from tests.store.places import Place, SqlitePlace
 
 ADA, BOB = "ada@example.com", "bob@example.com"
@@ -369,7 +370,7 @@ class TestPeople:
         await accept(store, event("ada", {"email": ADA}), event("bob", {"email": BOB}))
         if is_counted:
             await counted(store)
-        await store.personal_data.erase(ADA, now_ms=NOW_MS)
+        await erase(store, ADA, now_ms=NOW_MS)
         assert await found(store, Selection(person=store.audience.person(ADA))) == []
         assert await found(store, Selection(person=store.audience.person(BOB))) == ["bob"]
 

@@ -16,6 +16,7 @@ from relay.core.totals import Total
 from relay.store import Store
 from tests.conftest import NOW_MS, ManualClock
 from tests.store.conformance import OTHER, TAKES, accept, settlement
+from tests.store.erasing import erase
 from tests.store.places import Place
 
 Label = tuple[str, str, str]
@@ -119,7 +120,7 @@ async def test_retention_and_erasure_do_not_change_the_totals(
         await accept(
             store, event("a", "lead.captured", email="ann@example.com"), event("b", "lead.captured")
         )
-        await store.personal_data.erase("ann@example.com", now_ms=NOW_MS)
+        await erase(store, "ann@example.com", now_ms=NOW_MS)
         leased = await store.lease("sales", now_ms=NOW_MS, limits={"live": 9})
         for delivery in leased.deliveries:
             await store.settle(settlement(delivery))

@@ -12,6 +12,7 @@ from relay.store.replays import PlannedDelivery, Replay
 from relay.store.selection import Selection
 from tests.conftest import NOW_MS, ManualClock
 from tests.store.conformance import accept, event, ids, lease, settlement
+from tests.store.erasing import erase
 from tests.store.ordering import HOUR_MS, of_key
 from tests.store.places import Place
 
@@ -77,7 +78,7 @@ async def test_an_erasure_releases_the_others_of_a_video(
     (head,) = (await lease(store)).deliveries
     later = settlement(head, "retry", due_ms=NOW_MS + HOUR_MS)
     await store.settle(later)
-    await store.personal_data.erase(ANN, now_ms=NOW_MS)
+    await erase(store, ANN, now_ms=NOW_MS)
     rest = [name for name in "abcd" if name not in erased]
     now_ms = NOW_MS + (HOUR_MS if "a" in rest else 0)
     assert await settle_all(store, now_ms=now_ms) == rest
@@ -88,7 +89,7 @@ async def test_an_event_erased_in_flight_passes_its_turn_on_once(store: Store) -
     made = [about(ANN if name == "a" else "bob@example.com", name) for name in "abc"]
     await accept(store, *made, verdicts=[of_key("video 1")])
     (head,) = (await lease(store)).deliveries
-    await store.personal_data.erase(ANN, now_ms=NOW_MS)
+    await erase(store, ANN, now_ms=NOW_MS)
     await store.settle(settlement(head))
     (following,) = (await lease(store)).deliveries
     assert (following.event.id, ids(await lease(store))) == ("b", [])
@@ -141,7 +142,7 @@ async def test_removing_a_waiting_delivery_releases_no_other(store: Store) -> No
     await replayed(store, 4)
     (head,) = (await lease(store)).deliveries
     await replayed(store, 1, 2, 3)
-    await store.personal_data.erase(ANN, now_ms=NOW_MS)
+    await erase(store, ANN, now_ms=NOW_MS)
     assert (head.event.id, ids(await lease(store))) == ("d", [])
     await store.settle(settlement(head))
     for name in ("a", "c"):

@@ -9,9 +9,11 @@ from typing import Annotated
 
 import msgspec
 from msgspec import Meta
+from msgspec.structs import asdict
 from starlette.exceptions import HTTPException
 
 from relay.admin.api.events import EventHistory, event_history
+from relay.admin.api.parameters import Number
 from relay.admin.operation import Nothing, Operation
 from relay.admin.services import AdminServices
 from relay.core.watch_history import KeptHistory
@@ -33,6 +35,24 @@ class Part(Person, frozen=True, kw_only=True):
     """A part of a person's data: the first, or the one at `after`, the `next` of a part."""
 
     after: After | None = None
+
+
+class ErasureId(msgspec.Struct, frozen=True, kw_only=True):
+    """One erasure."""
+
+    id: Number
+
+
+class ErasureState(Erasure, frozen=True, kw_only=True):
+    """An erasure with its result, which is what is removed so far while it runs."""
+
+    id: int
+    begun_ms: int
+    """It covers what the store had then, and may cover more."""
+    ended_ms: int | None
+    """None while it runs."""
+    share: float
+    """How much of the store is searched, 0 to 1."""
 
 
 class Erasures(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,17 +93,34 @@ class PersonRecords(msgspec.Struct, frozen=True, kw_only=True):
     next: str | None
 
 
-async def erase_person(admin: AdminServices, _: Nothing, person: Person) -> Erasure:
-    """Erase a person's data, and list the destinations that had received some."""
-    admin.watch_histories.forget(person.email)
-    try:
-        return await admin.store.personal_data.erase(person.email, now_ms=admin.clock.now_ms())
-    finally:
-        # Look-ups that had begun before the erasure was on record.
-        admin.watch_histories.forget(person.email)
-        # Buffered deliveries may be erased, and others may have waited for them, even if the
-        # erasure was interrupted.
-        admin.sinks.refetch()
+async def erase_person(admin: AdminServices, _: Nothing, person: Person) -> ErasureState:
+    """Erase a person's data, and list the destinations that had received some.
+
+    The response comes once all is erased, or after ten seconds: then `ended_ms` is null, and the
+    relay goes on by itself. Asking again while it runs shows how far it is.
+    """
+    return _state(await admin.erasures.erase(person.email))
+
+
+async def show_erasure(admin: AdminServices, path: ErasureId) -> ErasureState:
+    """One erasure, with what is removed so far if it runs."""
+    record = await admin.store.personal_data.erasure(path.id)
+    if record is None:
+        raise HTTPException(404, f"There is no erasure {path.id}.")
+    return _state(record)
+
+
+def _state(record: ErasureRecord) -> ErasureState:
+    if record.erasure is None:
+        text = f"Erasure {record.id} was interrupted by the end of an older relay; erase again."
+        raise HTTPException(409, text)
+    return ErasureState(
+        **asdict(record.erasure),
+        id=record.id,
+        begun_ms=record.begun_ms,
+        ended_ms=record.ended_ms,
+        share=record.share or 0.0,
+    )
 
 
 async def count_person(admin: AdminServices, _: Nothing, person: Person) -> Erasure:
@@ -116,6 +153,12 @@ OPERATIONS = (
     Operation("POST", "/api/v1/people/erase", erase_person),
     Operation("POST", "/api/v1/people/erase/count", count_person, read_only=True),
     Operation("GET", "/api/v1/people/erasures", list_erasures),
+    Operation(
+        "GET",
+        "/api/v1/people/erasures/{id:number}",
+        show_erasure,
+        {404: "There is no such erasure.", 409: "It was interrupted, and must be repeated."},
+    ),
     Operation("POST", "/api/v1/people/export", export_person),
 )
 

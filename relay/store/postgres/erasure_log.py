@@ -1,49 +1,88 @@
-"""Records of erasures in SQL, without the address."""
+"""Records of erasures in SQL; the address is in a report only until its erasure has ended."""
 
-import msgspec
-from msgspec.structs import replace
+from relay.core.errors import StoreUnavailable
+from relay.store.personal_data import ErasureRecord
+from relay.store.personal_data_traces import Traces
+from relay.store.postgres.driver import Database, Row
+from relay.store.stepwise_erasure import Change, Remains, Stored, record_of
 
-from relay.store.personal_data import Erasure, ErasureRecord
-from relay.store.postgres.driver import Database
-from relay.store.stepwise_personal_data import Remains
-
+_RUNNING = "ended_at IS NULL AND report IS NOT NULL"
+_RUNNING_OF = f"SELECT id FROM relay.erasures WHERE person = %s AND {_RUNNING} AND id <> %s"
 _BEGIN = """
-INSERT INTO relay.erasures (id, begun_at, person) OVERRIDING SYSTEM VALUE VALUES (%s, %s, %s)
-ON CONFLICT (id) DO NOTHING
+INSERT INTO relay.erasures (id, begun_at, person, report) OVERRIDING SYSTEM VALUE
+VALUES (%s, %s, %s, %s) ON CONFLICT (id) DO NOTHING
 """
-_END = "UPDATE relay.erasures SET ended_at = %s, report = %s WHERE id = %s"
-_NEWEST = """
-SELECT id, begun_at, ended_at, person, report,
+_UNFINISHED = f"""
+SELECT id, begun_at, report FROM relay.erasures WHERE {_RUNNING} ORDER BY id LIMIT 1
+"""
+# The new report too: a transaction whose outcome is unknown is done again.
+_NOTE = """
+UPDATE relay.erasures SET report = %s WHERE id = %s AND report IN (%s, %s) AND ended_at IS NULL
+"""
+_END = """
+UPDATE relay.erasures SET report = %s, ended_at = %s WHERE id = %s AND report IN (%s, %s)
+"""
+_RECORDS = """
+SELECT id, begun_at, report, ended_at, person,
     id <= coalesce((SELECT value FROM relay.state WHERE name = 'vacuumed'), 0)
-FROM relay.erasures WHERE %(person)s::bytea IS NULL OR person = %(person)s
-ORDER BY id DESC LIMIT %(limit)s
+FROM relay.erasures
+"""
+_ONE = f"{_RECORDS} WHERE id = %s"
+_NEWEST = f"""
+{_RECORDS} WHERE %(person)s::bytea IS NULL OR person = %(person)s ORDER BY id DESC LIMIT %(limit)s
 """
 
 
-def begin(db: Database, number: int, person: bytes, *, now_ms: int) -> int:
-    """Record the start of an erasure under a number, by the person's digest."""
-    db.execute(_BEGIN, (number, now_ms, person))
+def begin(db: Database, number: int, person: bytes, report: str, *, now_ms: int) -> int:
+    """Record the start of an erasure under a number, by the person's digest, unless one runs.
+
+    Return the number of the one that runs.
+    """
+    running = db.execute(_RUNNING_OF, (person, number)).fetchone()
+    if running is not None:
+        return int(running[0])
+    db.execute(_BEGIN, (number, now_ms, person, report))
     return number
 
 
-def end(db: Database, number: int, erasure: Erasure, *, now_ms: int) -> None:
+def unfinished(db: Database) -> Stored | None:
+    """Return the oldest erasure that can go on."""
+    row = db.execute(_UNFINISHED).fetchone()
+    return None if row is None else Stored(*row)
+
+
+def note(db: Database, change: Change, removed: Traces) -> None:
+    """Store how far an erasure is, with what the transaction removes."""
+    report = change.after(removed)
+    _require(db.execute(_NOTE, (report, change.number, change.before, report)).rowcount, change)
+
+
+def end(db: Database, change: Change, *, now_ms: int) -> None:
     """Record the end and the result of an erasure."""
-    db.execute(_END, (now_ms, msgspec.json.encode(erasure).decode(), number))
+    report = change.after(Traces())
+    values = (report, now_ms, change.number, change.before, report)
+    _require(db.execute(_END, values).rowcount, change)
+
+
+def _require(changed: int, change: Change) -> None:
+    if not changed:
+        raise StoreUnavailable(f"another relay carries erasure {change.number} on")
+
+
+def one(db: Database, number: int) -> ErasureRecord | None:
+    """Return one erasure."""
+    row = db.execute(_ONE, (number,)).fetchone()
+    return None if row is None else _record(row)
 
 
 def newest(db: Database, *, limit: int, person: bytes | None = None) -> list[ErasureRecord]:
     """Return the newest erasures, of one person's digest or of all."""
-    rows = db.execute(_NEWEST, {"person": person, "limit": limit})
-    return [
-        ErasureRecord(id_, begun_ms, ended_ms, person.hex(), report and _read(report, vacuumed))
-        for id_, begun_ms, ended_ms, person, report, vacuumed in rows
-    ]
+    return [_record(row) for row in db.execute(_NEWEST, {"person": person, "limit": limit})]
 
 
-def _read(report: str, vacuumed: bool) -> Erasure:  # noqa: FBT001  as it is stored
-    return replace(
-        msgspec.json.decode(report, type=Erasure), remains=remains(vacuumed=vacuumed).text
-    )
+def _record(row: Row) -> ErasureRecord:
+    *stored, ended_ms, person, vacuumed = row
+    return record_of(Stored(*stored), ended_ms, person, remains(vacuumed=vacuumed))
 
 
 def remains(*, vacuumed: bool) -> Remains:

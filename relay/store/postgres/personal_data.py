@@ -6,7 +6,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from relay.store.audience.rollup import forget_person
 from relay.store.audience.tables import ROLLED_TO
 from relay.store.email_matcher import EmailMatcher
-from relay.store.personal_data import Erasure, ErasureRecord
+from relay.store.personal_data import ErasureRecord
 from relay.store.personal_data_parts import Record
 from relay.store.personal_data_traces import Matches, Traces
 from relay.store.postgres import (
@@ -21,7 +21,7 @@ from relay.store.postgres.driver import Database
 from relay.store.postgres.personal_data_places import PLACES, Place
 from relay.store.postgres.shared import Part
 from relay.store.postgres.vacuum import ERASABLE
-from relay.store.stepwise_personal_data import InFlight, Remains
+from relay.store.stepwise_erasure import Change, InFlight, Remains, Stored
 
 
 class PostgresPersonalDataSteps(Part):
@@ -51,11 +51,23 @@ class PostgresPersonalDataSteps(Part):
         return await self._reader.read(lambda db: personal_data_search.preview(db, place, keys))
 
     async def remove(
-        self, place: Place, keys: Sequence[int], *, now_ms: int, done: Callable[[Traces], None]
+        self,
+        place: Place,
+        keys: Sequence[int],
+        change: Change,
+        *,
+        now_ms: int,
+        done: Callable[[Traces], None],
     ) -> None:
-        await self._shared.background.transact(
-            lambda db: personal_data_search.remove(db, place, keys, now_ms), done
-        )
+        def remove(db: Database) -> Traces:
+            removed = personal_data_search.remove(db, place, keys, now_ms)
+            erasure_log.note(db, change, removed)
+            return removed
+
+        await self._shared.background.transact(remove, done)
+
+    async def note(self, change: Change) -> None:
+        await self._shared.background.transact(lambda db: erasure_log.note(db, change, Traces()))
 
     def in_flight(self, traces: Traces) -> InFlight:
         return {
@@ -69,18 +81,25 @@ class PostgresPersonalDataSteps(Part):
     async def leases_made(self) -> None:
         await self._shared.leaser.read(lambda _: None)
 
-    async def begin(self, person: bytes, *, now_ms: int) -> int:
+    async def begin(self, person: bytes, report: str, *, now_ms: int) -> int:
         number = await numbers.draw(self._reader, "erasures_id_seq")
-        return await self._shared.background.transact(
-            lambda db: erasure_log.begin(db, number, person, now_ms=now_ms)
-        )
 
-    async def end(self, number: int, address: EmailMatcher, report: Erasure, now_ms: int) -> None:
+        def begin(db: Database) -> int:
+            # The relay that does the maintenance carries it on.
+            orders.count(db)
+            return erasure_log.begin(db, number, person, report, now_ms=now_ms)
+
+        return await self._shared.background.transact(begin)
+
+    async def unfinished(self) -> Stored | None:
+        return await self._reader.read(erasure_log.unfinished)
+
+    async def end(self, change: Change, address: EmailMatcher, *, now_ms: int) -> None:
         def end(db: Database) -> None:
             if address.number is not None:
                 wait_for(db, ROLLED_TO)
                 forget_person(PostgresAudienceTables(db), address.number)
-            erasure_log.end(db, number, report, now_ms=now_ms)
+            erasure_log.end(db, change, now_ms=now_ms)
             # Other relays let go of what they have read ahead.
             orders.count(db)
 
@@ -89,8 +108,8 @@ class PostgresPersonalDataSteps(Part):
     async def wipe(self) -> Remains:
         return erasure_log.remains(vacuumed=await self._shared.vacuum.run(*ERASABLE))
 
-    def remains(self) -> Remains:
-        return erasure_log.remains(vacuumed=False)
+    async def erasure(self, number: int) -> ErasureRecord | None:
+        return await self._reader.read(lambda db: erasure_log.one(db, number))
 
     async def newest(self, *, limit: int, person: bytes | None) -> Sequence[ErasureRecord]:
         return await self._reader.read(

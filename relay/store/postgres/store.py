@@ -97,7 +97,9 @@ class PostgresStore:
         self.login_limits = PostgresLoginLimits(shared, clock)
         self.operations = PostgresOperations(shared, self._withdrawals)
         self.ownership = ownership
-        self.personal_data = StepwisePersonalData(PostgresPersonalDataSteps(shared), shared.digests)
+        self.personal_data = StepwisePersonalData(
+            PostgresPersonalDataSteps(shared), shared.digests, clock
+        )
         self.quarantine = PostgresQuarantine(shared)
         self.search = StepwiseSearch(shared.pager, search.queries(shared.digests), clock)
         self.reconstructions = PostgresReconstructions(

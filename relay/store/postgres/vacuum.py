@@ -27,6 +27,7 @@ ERASABLE = (
     "audience_days",
     "audience_weeks",
     "deliveries",
+    "erasures",
     "events",
     "quarantine",
     "replays",

@@ -1,44 +1,68 @@
-"""Records of erasures in SQL, without the address."""
+"""Records of erasures in SQL; the address is in a report only until its erasure has ended."""
 
-import msgspec
-from msgspec.structs import replace
+from relay.store.personal_data import ErasureRecord
+from relay.store.personal_data_traces import Traces
+from relay.store.sqlite.driver import Row, sqlite3
+from relay.store.stepwise_erasure import Change, Remains, Stored, record_of
 
-from relay.store.personal_data import Erasure, ErasureRecord
-from relay.store.sqlite.driver import sqlite3
-from relay.store.stepwise_personal_data import Remains
-
-_BEGIN = "INSERT INTO erasures (begun_at, person) VALUES (?, ?)"
-_END = "UPDATE erasures SET ended_at = ?, report = ? WHERE id = ?"
-_NEWEST = """
-SELECT id, begun_at, ended_at, person, report,
+_RUNNING = "ended_at IS NULL AND report IS NOT NULL"
+_RUNNING_OF = f"SELECT id FROM erasures WHERE person = ? AND {_RUNNING}"
+_BEGIN = "INSERT INTO erasures (begun_at, person, report) VALUES (?, ?, ?)"
+_UNFINISHED = f"SELECT id, begun_at, report FROM erasures WHERE {_RUNNING} ORDER BY id LIMIT 1"
+_NOTE = "UPDATE erasures SET report = ? WHERE id = ?"
+_END = "UPDATE erasures SET report = ?, ended_at = ? WHERE id = ?"
+_RECORDS = """
+SELECT id, begun_at, report, ended_at, person,
     id <= coalesce((SELECT value FROM state WHERE name = 'wiped'), 0)
-FROM erasures WHERE person = coalesce(?, person) ORDER BY id DESC LIMIT ?
+FROM erasures
 """
+_ONE = f"{_RECORDS} WHERE id = ?"
+_NEWEST = f"{_RECORDS} WHERE person = coalesce(?, person) ORDER BY id DESC LIMIT ?"
 
 
-def begin(db: sqlite3.Connection, person: bytes, *, now_ms: int) -> int:
-    """Record the start of an erasure, by the person's digest; return its number."""
-    return db.execute(_BEGIN, (now_ms, person)).lastrowid or 0
+def begin(db: sqlite3.Connection, person: bytes, report: str, *, now_ms: int) -> int:
+    """Record the start of an erasure, by the person's digest, unless one runs.
+
+    Return its number.
+    """
+    running = db.execute(_RUNNING_OF, (person,)).fetchone()
+    if running is not None:
+        return int(running[0])
+    return db.execute(_BEGIN, (now_ms, person, report)).lastrowid or 0
 
 
-def end(db: sqlite3.Connection, number: int, erasure: Erasure, *, now_ms: int) -> None:
+def unfinished(db: sqlite3.Connection) -> Stored | None:
+    """Return the oldest erasure that can go on."""
+    row = db.execute(_UNFINISHED).fetchone()
+    return None if row is None else Stored(*row)
+
+
+def note(db: sqlite3.Connection, change: Change, removed: Traces) -> None:
+    """Store how far an erasure is, with what the transaction removes."""
+    db.execute(_NOTE, (change.after(removed), change.number))
+
+
+def end(db: sqlite3.Connection, change: Change, *, now_ms: int) -> None:
     """Record the end and the result of an erasure."""
-    db.execute(_END, (now_ms, msgspec.json.encode(erasure).decode(), number))
+    db.execute(_END, (change.after(Traces()), now_ms, change.number))
+
+
+def one(db: sqlite3.Connection, number: int) -> ErasureRecord | None:
+    """Return one erasure."""
+    row = db.execute(_ONE, (number,)).fetchone()
+    return None if row is None else _record(row)
 
 
 def newest(
     db: sqlite3.Connection, *, limit: int, person: bytes | None = None
 ) -> list[ErasureRecord]:
     """Return the newest erasures, of one person's digest or of all."""
-    return [
-        ErasureRecord(id_, begun_ms, ended_ms, person.hex(), report and _read(report, wiped))
-        for id_, begun_ms, ended_ms, person, report, wiped in db.execute(_NEWEST, (person, limit))
-    ]
+    return [_record(row) for row in db.execute(_NEWEST, (person, limit))]
 
 
-def _read(report: str, wiped: int) -> Erasure:
-    left = remains(wiped=bool(wiped))
-    return replace(msgspec.json.decode(report, type=Erasure), wiped=left.wiped, remains=left.text)
+def _record(row: Row) -> ErasureRecord:
+    *stored, ended_ms, person, wiped = row
+    return record_of(Stored(*stored), ended_ms, person, remains(wiped=bool(wiped)))
 
 
 def remains(*, wiped: bool) -> Remains:

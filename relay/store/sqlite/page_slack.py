@@ -24,11 +24,12 @@ _PADDED = {
     "attempts": "answer",
     "unreadable": "headers",
     "quarantine": "headers",
+    "erasures": "report",
 }
 """Tables with text of a sender or a destination, and the column that can be made longer."""
 
 _ROOT = "SELECT rootpage FROM sqlite_schema WHERE type = 'table' AND name = ?"
-_PLACE = "SELECT cid FROM pragma_table_info(?) WHERE name = ?"
+_PLACE = "SELECT cid, type FROM pragma_table_info(?) WHERE name = ?"
 
 _TABLE_INTERIOR, _TABLE_LEAF = 0x05, 0x0D
 _INTERIOR_HEAD_BYTES = 12
@@ -54,6 +55,7 @@ class Column(NamedTuple):
     table: str
     name: str
     place: int
+    type: str
 
 
 class Leaves(NamedTuple):
@@ -86,7 +88,7 @@ def leaves(db: sqlite3.Connection, file: int, page_bytes: int) -> Leaves:
     Call it right after a checkpoint of the whole log, and before another write.
     """
     columns = [
-        Column(table, name, db.execute(_PLACE, (table, name)).fetchone()[0])
+        Column(table, name, *db.execute(_PLACE, (table, name)).fetchone())
         for table, name in _PADDED.items()
     ]
     tables = bytearray(os.fstat(file).st_size // page_bytes)
@@ -143,12 +145,12 @@ def scan(file: int, page_bytes: int, of: Leaves, first: int) -> list[Gap] | None
 def overwrite(db: sqlite3.Connection, gaps: Sequence[Gap]) -> None:
     """Let a row of each page take the unused space for a moment, without changing its content."""
     for gap in gaps:
-        table, name, _ = gap.column
+        table, name, _, kind = gap.column
         row = db.execute(f"SELECT {name} FROM {table} WHERE rowid = ?", (gap.row,)).fetchone()
         if row is None:
             continue
         (value,) = row
-        more = " " * gap.bytes if isinstance(value, str) else bytes(gap.bytes)
+        more = " " * gap.bytes if kind == "TEXT" else bytes(gap.bytes)
         update = f"UPDATE {table} SET {name} = ? WHERE rowid = ?"
         db.execute(update, (more if value is None else value + more, gap.row))
         db.execute(update, (value, gap.row))

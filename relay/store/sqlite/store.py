@@ -120,7 +120,9 @@ class SqliteStore:
         self.reconstructions = SqliteReconstructions(shared, accept)
         self.audience = SqliteAudience(shared)
         self.statistics = StepwiseStatistics(SqliteSteps(shared), clock)
-        self.personal_data = StepwisePersonalData(SqlitePersonalDataSteps(shared), shared.digests)
+        self.personal_data = StepwisePersonalData(
+            SqlitePersonalDataSteps(shared), shared.digests, clock
+        )
         self.unreadable = SqliteUnreadable(shared)
         self.quarantine = SqliteQuarantine(shared)
         self.sessions = SqliteSessions(shared)

@@ -10,8 +10,10 @@ import pytest
 from relay.store.audience import rollup
 from relay.store.sqlite.audience_tables import SqliteAudienceTables
 from relay.store.sqlite.store import SqliteStore
+from relay.store.stepwise_erasure import ErasureRun
 from tests.conftest import NOW_MS, ManualClock
 from tests.store.conformance import accept
+from tests.store.erasing import erase
 from tests.store.places import SqlitePlace
 from tests.store.test_audience import ANN, BOB, BY_VIDEO, fill, opened, people_of, watched
 from tests.store.test_audience_days import both, every_view, rolled_to
@@ -62,11 +64,11 @@ async def test_views_stay_out_of_the_days_during_an_erasure(
     async def returns(*_: Any, **__: Any) -> Any:
         await accept(store, watched("b"))
         seen.append((await store.audience.fill(), rolled_to(sqlite_place)))
-        return await erase(*_, **__)
+        return await carry_on(*_, **__)
 
-    erase = store.personal_data._erase
-    monkeypatch.setattr(store.personal_data, "_erase", returns)
-    await store.personal_data.erase(ANN, now_ms=NOW_MS)
+    carry_on = ErasureRun.carry_on
+    monkeypatch.setattr(ErasureRun, "carry_on", returns)
+    await erase(store, ANN, now_ms=NOW_MS)
     assert seen == [(False, 1)]
     await fill(store)
     answer, expected = await both(store, BY_VIDEO)
@@ -82,9 +84,9 @@ async def test_an_erasure_that_is_repeated_after_a_crash_is_complete(
         with monkeypatch.context() as patch:
             patch.setattr("relay.store.sqlite.erasure_log.end", _fails)
             with pytest.raises(Exception, match="not written"):
-                await store.personal_data.erase(ANN, now_ms=NOW_MS)
+                await erase(store, ANN, now_ms=NOW_MS)
         assert sqlite_place.rows("SELECT count(*) FROM relay.viewers") == [(2,)]
     async with opened(sqlite_place, clock) as store:
-        await store.personal_data.erase(ANN, now_ms=NOW_MS)
+        await erase(store, ANN, now_ms=NOW_MS)
         assert sqlite_place.rows("SELECT count(*) FROM relay.viewers") == [(1,)]
         assert people_of(await store.audience.funnel(BY_VIDEO)) == {"started": 1}

@@ -15,6 +15,7 @@ from relay.store.sqlite.integrity import inspect
 from relay.store.sqlite.store import SqliteStore
 from tests.conftest import ManualClock
 from tests.store.conformance import accept, event
+from tests.store.erasing import erase
 from tests.store.places import SqlitePlace
 from tests.store.test_reconstructions import ANN, give, reconstructed, watched
 from tests.stub_server import until
@@ -311,7 +312,7 @@ async def test_an_erased_reconstruction_is_in_no_stored_filter(
     email = event("a").document()["data"]["email"]
     async with opened(sqlite_place, clock) as store:
         await filters_made(store)
-        await store.personal_data.erase(email, now_ms=clock.ms)
+        await erase(store, email, now_ms=clock.ms)
         (erased,) = sqlite_place.rows("SELECT id FROM relay.events WHERE reconstructed = 1")
         assert sqlite_place.rows("SELECT * FROM relay.id_filters") == []
         outcomes = await accept(store, event(erased[0]), event("b"), event("a"), verdicts=[])
@@ -337,7 +338,7 @@ async def test_an_erasure_while_a_filter_is_made_is_in_no_stored_filter(
 
         async def add_and_erase(self: FilterBuilder, column: bytearray, period: int) -> None:
             await add_period(self, column, period)
-            await store.personal_data.erase(ANN, now_ms=clock.ms)
+            await erase(store, ANN, now_ms=clock.ms)
 
         monkeypatch.setattr(FilterBuilder, "_add_period", add_and_erase)
         await accept(store, event("c"), verdicts=[])

@@ -18,9 +18,11 @@ from relay.store.sqlite.driver import open_writer
 from relay.store.sqlite.opening import open_store
 from relay.store.sqlite.settings import SqliteSettings
 from tests.conftest import NOW_MS, ManualClock
+from tests.store.erasing import erase
 
 PAGE = 4096
 KEYS = {"events": "seq", "attempts": "rowid", "unreadable": "rowid", "quarantine": "number"}
+TABLES = (*KEYS, "erasures")
 SEEDS = (14, 21, 37)
 
 
@@ -99,7 +101,7 @@ def content(db: sqlite3.Connection) -> list[list[Any]]:
 
 def rows_in(file: int, leaves: page_slack.Leaves) -> dict[str, int]:
     """Count the rows in the leaf pages of each table."""
-    rows = dict.fromkeys(KEYS, 0)
+    rows = dict.fromkeys(TABLES, 0)
     for number, table in enumerate(leaves.tables):
         if table:
             head = os.pread(file, 8, number * PAGE)
@@ -113,7 +115,7 @@ async def test_the_leaves_of_a_table_hold_all_of_its_rows(tmp_path: Path) -> Non
     await worn(path, 2)
     with closing(sqlite3.connect(path, isolation_level=None)) as db, reading(path) as file:
         counts = {
-            table: db.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in KEYS
+            table: db.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in TABLES
         }
         assert rows_in(file, page_slack.leaves(db, file, PAGE)) == counts
 
@@ -231,7 +233,7 @@ async def test_an_erasure_wipes_old_copies_of_other_persons_too(
         settings = SqliteSettings(path=str(path), min_free=Size.parse("1B"))
         store = await open_store(settings, clock=clock)
         try:
-            assert (await store.personal_data.erase("nobody@example.com", now_ms=NOW_MS)).wiped
+            assert (await erase(store, "nobody@example.com", now_ms=NOW_MS)).wiped
         finally:
             await store.close()
         assert _addresses(path).isdisjoint(gone)

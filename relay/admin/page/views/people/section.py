@@ -4,7 +4,7 @@ An address is in POSTed forms only, never in a URL; an erasure's report has none
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from typing import Annotated
 
 import msgspec
@@ -18,7 +18,7 @@ from relay.admin.page.view import Action, Export, Section, View
 from relay.admin.page.views.people.export import ExportDocument
 from relay.admin.page.visit import Context, Done, Visit
 from relay.core.event import folded
-from relay.store.personal_data import COUNTS, Erasure, ErasureRecord
+from relay.store.personal_data import COUNTS, Erasure
 from relay.store.selection import Selection
 
 EVENTS_SHOWN = 10
@@ -90,11 +90,9 @@ async def read_person(visit: Visit, lookup: Lookup) -> Context:
 
 async def read_erasure(visit: Visit, path: ErasureId) -> Context:
     """Read the report of an erasure."""
-    records: Sequence[ErasureRecord] = (await visit.run(people.list_erasures, Nothing())).erasures
-    record = next((each for each in records if each.id == path.id), None)
+    record = await visit.admin.store.personal_data.erasure(path.id)
     if record is None:
-        text = f"There is no erasure {path.id} among the last {people.ERASURES_MAX}."
-        raise HTTPException(404, text)
+        raise HTTPException(404, f"There is no erasure {path.id}.")
     return {"record": record, "places": () if record.erasure is None else _places(record.erasure)}
 
 
@@ -108,9 +106,8 @@ async def erase(visit: Visit, _: Nothing, form: Confirmation) -> Done:
     if folded(form.typed.strip()) != folded(person.email):
         text = "The two addresses differ, so nothing was erased. Look the person up again."
         raise HTTPException(422, text)
-    await visit.run(people.erase_person, Nothing(), person)
-    (record,) = await visit.admin.store.personal_data.erasures(limit=1, email=person.email)
-    return Done(to=visit.url(f"/people/erasures/{record.id}"))
+    erasure = await visit.run(people.erase_person, Nothing(), person)
+    return Done(to=visit.url(f"/people/erasures/{erasure.id}"))
 
 
 async def export(visit: Visit, lookup: Lookup) -> AsyncIterator[bytes]:
