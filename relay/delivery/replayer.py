@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Literal
 
+import msgspec
+
 from relay.core.clock import Clock
 from relay.core.delivery import Status
 from relay.core.errors import StoreUnavailable
@@ -41,11 +43,21 @@ STORE_RETRY_S = 1.0
 TURN_POLL_S = 1.0
 """Interval at which a relay looks whether it has become its turn to advance the replays."""
 
-COUNT_STEP_EVENTS = 10_000
-"""Numbers of events that the first step of a count looks through."""
+STEP_EVENTS = 10_000
+"""Numbers of events that the first step looks through."""
 
-COUNT_STEP_S = 0.05
-"""Time that a later step aims at: a count can be stopped between two, and tells its progress."""
+STEP_S = 0.05
+"""Time that a later step aims at, because other reads wait for it, and a count can be stopped."""
+
+
+class _Reach(msgspec.Struct):
+    """How many numbers of events a step looks through."""
+
+    events: int = msgspec.field(default_factory=lambda: STEP_EVENTS)
+
+    def took(self, seconds: float) -> None:
+        """Learn from a step that found nothing, and so looked through all of them."""
+        self.events = max(1, int(self.events * min(4, STEP_S / max(seconds, 1e-6))))
 
 
 class Replayer:
@@ -79,6 +91,7 @@ class Replayer:
 
         The store keeps the lowest of a replay, and skips deliveries that it has opened before.
         """
+        self._reach = _Reach()
         self._wakeup = asyncio.Event()
         self._log = log.get()
         self._sampled = log.Sampled(clock)
@@ -183,10 +196,7 @@ class Replayer:
         False if the replay has ended.
         """
         group = [sink for sink, cursor in low.items() if cursor == start]
-        chosen = await self._operations.choose(
-            replay.selection, self.routes, after=start, until=replay.until, limit=EVENTS_PER_STEP
-        )
-        end = chosen[-1].seq if chosen else replay.until.event
+        chosen, end = await self._choose(replay.selection, start, replay.until, self._reach)
         cursors |= dict.fromkeys(group, end)
         deliveries = [
             delivery
@@ -230,18 +240,26 @@ class Replayer:
     ) -> AsyncIterator[tuple[Sequence[ReplayCandidate], int]]:
         """Yield the selected events, a few at a time, and the last number looked at."""
         end = until.event if selection.before is None else min(until.event, selection.before - 1)
-        looked_to, span = 0, COUNT_STEP_EVENTS
+        looked_to, reach = 0, _Reach()
         while looked_to < end:
-            started_s = self._clock.monotonic()
-            step = Mark(min(looked_to + span, end), until.attempt)
-            chosen = await self._operations.choose(
-                selection, self.routes, after=looked_to, until=step, limit=EVENTS_PER_STEP
+            chosen, looked_to = await self._choose(
+                selection, looked_to, Mark(end, until.attempt), reach
             )
-            looked_to = chosen[-1].seq if chosen else step.event
-            if not chosen:
-                took_s = self._clock.monotonic() - started_s
-                span = max(1, int(span * min(4, COUNT_STEP_S / max(took_s, 1e-6))))
             yield chosen, looked_to
+
+    async def _choose(
+        self, selection: Selection, after: int, until: Mark, reach: "_Reach"
+    ) -> tuple[Sequence[ReplayCandidate], int]:
+        """Return the next selected events within reach, and the last number looked at."""
+        started_s = self._clock.monotonic()
+        step = Mark(min(after + reach.events, until.event), until.attempt)
+        chosen = await self._operations.choose(
+            selection, self.routes, after=after, until=step, limit=EVENTS_PER_STEP
+        )
+        if chosen:
+            return chosen, chosen[-1].seq
+        reach.took(self._clock.monotonic() - started_s)
+        return chosen, step.event
 
     def _deliveries(
         self, chosen: ReplayCandidate, selection: Selection

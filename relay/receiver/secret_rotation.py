@@ -189,8 +189,13 @@ class SecretRotations:
         source, after, left, verified = self._sources.get(name), 0, 0, 0
         if source is None:
             return None
-        while batch := await self._quarantine.waiting(name, after=after, limit=BATCH_MAX):
-            after = batch[-1].number
+        # What comes meanwhile is verified with the new secrets before it is quarantined.
+        rotation = await self._quarantine.rotation(name)
+        ahead = 0 if rotation is None else rotation.waiting
+        while ahead > 0 and (
+            batch := await self._quarantine.waiting(name, after=after, limit=min(BATCH_MAX, ahead))
+        ):
+            after, ahead = batch[-1].number, ahead - len(batch)
             good = await self._admit_good(source, batch)
             verified, left = verified + good, left + len(batch) - good
             await asyncio.sleep(0)

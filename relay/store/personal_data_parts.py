@@ -17,16 +17,18 @@ SECTIONS = ("events", "unreadable", "quarantine", "excerpts", "views")
 UNVERIFIED = "it fits no secret of the source so far"
 """Reason of a quarantined request."""
 
-_CURSOR = re.compile(r"([0-9])\.([0-9]{1,18})")
+_CURSOR = re.compile(r"([0-9])\.([0-9]{1,18})(?:-([0-9]{1,18}))?")
 
 Record = History | KeptRequest | Mention | View
 
 
 class Cursor(NamedTuple):
-    """A section and the first key to read in it."""
+    """A section, the first key to read in it, and the last one, as of its beginning."""
 
     section: int = 0
     start: int = 0
+    end: int | None = None
+    """None at the beginning of a section."""
 
     @classmethod
     def parse(cls, text: str | None) -> "Cursor":
@@ -36,10 +38,10 @@ class Cursor(NamedTuple):
         match = _CURSOR.fullmatch(text)
         if match is None or int(match[1]) >= len(SECTIONS):
             raise ValueError("after is invalid; pass the `next` of the previous part")
-        return cls(int(match[1]), int(match[2]))
+        return cls(int(match[1]), int(match[2]), None if match[3] is None else int(match[3]))
 
     def __str__(self) -> str:
-        return f"{self.section}.{self.start}"
+        return f"{self.section}.{self.start}" + ("" if self.end is None else f"-{self.end}")
 
     @property
     def name(self) -> str:
@@ -52,7 +54,9 @@ class Cursor(NamedTuple):
 
     def following(self, start: int | None) -> "Cursor":
         """Return the next cursor, after a search that ended before `start`."""
-        return Cursor(self.section + 1) if start is None else Cursor(self.section, start)
+        if start is None or (self.end is not None and start > self.end):
+            return Cursor(self.section + 1)
+        return self._replace(start=start)
 
 
 def part(records: Sequence[Record], following: Cursor) -> Records:

@@ -65,6 +65,8 @@ class Round(msgspec.Struct):
     phases: int
     phase: int = 0
     start: int = 0
+    end: int | None = None
+    """Last row of the phase, as of its beginning."""
 
     @property
     def is_over(self) -> bool:
@@ -73,14 +75,20 @@ class Round(msgspec.Struct):
     def begin(self) -> None:
         """Begin the next round."""
         self.phase = self.start = 0
+        self.end = None
 
-    def window(self, first: int | None) -> range | None:
-        """Return the keys to look at, from the first one there is; without one, end the phase."""
-        if first is None:
+    def window(self, first: int | None, last: int | None) -> range | None:
+        """Return the keys to look at, from the first one there is; without one, end the phase.
+
+        `last` is the last key there is, of which only the first one of a phase counts.
+        """
+        if self.end is None:
+            self.end = last
+        if first is None or self.end is None or first > self.end:
             self.phase += 1
-            self.start = 0
+            self.start, self.end = 0, None
             return None
-        return range(first, first + SCAN_ROWS)
+        return range(first, min(first + SCAN_ROWS, self.end + 1))
 
     def looked(self, window: range, keys: Sequence[int], taken: Sequence[int]) -> None:
         """Go on behind what was taken of the rows that were found in a window."""

@@ -130,6 +130,8 @@ class StepwisePersonalData(Generic[P]):
         size = 0
         for _ in range(PART_STEPS):
             place = places[cursor.name]
+            if cursor.end is None:
+                cursor = cursor._replace(end=max(0, await self._steps.last(place)))
             matches = await self._steps.find(place, address, start=cursor.start, rows=SCAN_ROWS)
             if matches.rows:
                 records += await self._steps.records(place, address, _keys(matches))

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -527,7 +528,7 @@ async def test_a_count_tells_its_progress_and_is_the_same_in_steps_of_any_size(
     async with replaying(tmp_path) as bench:
         await bench.accept(*(event(number) for number in range(3 * EVENTS_PER_STEP)))
         whole = await bench.replayer.count(Selection())
-        monkeypatch.setattr(replayer, "COUNT_STEP_EVENTS", EVENTS_PER_STEP - 1)
+        monkeypatch.setattr(replayer, "STEP_EVENTS", EVENTS_PER_STEP - 1)
         told: list[tuple[float, int]] = []
         stepped = await bench.replayer.count(
             Selection(), progress=lambda share, count: told.append((share, count))
@@ -537,6 +538,26 @@ async def test_a_count_tells_its_progress_and_is_the_same_in_steps_of_any_size(
         assert (len(told) > 3, told[-1]) == (True, (1.0, 3 * EVENTS_PER_STEP))
         limited = await bench.replayer.count(Selection(before=EVENTS_PER_STEP))
         assert limited.events == EVENTS_PER_STEP - 1
+
+
+async def test_no_step_of_a_replay_looks_through_the_whole_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replayer, "STEP_EVENTS", 7)
+    monkeypatch.setattr(replayer, "STEP_S", 1e-9)
+    async with replaying(tmp_path) as bench:
+        await bench.accept(*(event(number) for number in range(100)))
+        begun = await bench.begin(Selection(id=event(99).id))
+        looks, choose = list[int](), bench.store.operations.choose
+
+        async def counting_choose(*arguments: Any, after: int, until: Mark, limit: int) -> Any:
+            looks.append(until.event - after)
+            return await choose(*arguments, after=after, until=until, limit=limit)
+
+        monkeypatch.setattr(bench.store.operations, "choose", counting_choose)
+        await bench.drain(begun)
+        assert (await bench.now(begun)).opened == 1
+        assert 0 < max(looks) <= 7
 
 
 async def test_a_replay_takes_the_total_of_a_count_just_made(tmp_path: Path) -> None:

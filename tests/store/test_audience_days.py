@@ -11,6 +11,8 @@ from relay.core.event import Event
 from relay.core.minutes import DAY_MS, HOUR_MS
 from relay.store import Store
 from relay.store.audience import AudienceQuery, Funnel, from_days, from_rows, raw_rows, rollup
+from relay.store.audience.days import Day, Key
+from relay.store.audience.tables import RollupTables
 from tests.conftest import NOW_MS, ManualClock
 from tests.store.conformance import accept
 from tests.store.erasing import erase
@@ -259,3 +261,22 @@ async def test_an_erasure_that_finds_a_damaged_day_removes_the_person(
     await fill(store)
     assert people_of(await store.audience.funnel(BY_VIDEO)) == {"started": 1}
     assert (await store.inspections.inspect()).faults == ()
+
+
+async def test_an_erasure_writes_a_day_once_in_each_transaction_however_many_views_it_has(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await accept(store, *(watched(f"e{number}") for number in range(60)), watched("b", BOB))
+    await fill(store)
+    saves, save = list[object](), rollup._save
+
+    def counting_save(tables: RollupTables, key: Key, day: Day) -> None:
+        saves.append(key)
+        save(tables, key, day)
+
+    monkeypatch.setattr(rollup, "_save", counting_save)
+    erased = await erase(store, ANN, now_ms=NOW_MS)
+    assert erased.views == 60
+    # Five rows in each transaction.
+    assert len(saves) <= 12
+    assert people_of(await store.audience.funnel(BY_VIDEO)) == {"started": 1}

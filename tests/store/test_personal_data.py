@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 from collections.abc import AsyncIterator
 from functools import partial
-from itertools import chain, count, repeat
+from itertools import chain, count, cycle
 from typing import Any
 
 import orjson
@@ -255,7 +255,7 @@ async def test_an_order_removes_nothing_and_is_carried_out_after_a_restart(
         assert (await store.personal_data.count(ANN)).events == 20
         shares, removed = list[float](), list[int]()
         for steps in (2, 2, 3):
-            goes_on = partial(next, chain(repeat(True, steps), repeat(False)))
+            goes_on = partial(next, chain([True] * steps, cycle([False])))
             await store.personal_data.advance(goes_on=goes_on)
             record = await store.personal_data.erasure(number)
             assert record is not None

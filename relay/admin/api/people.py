@@ -22,7 +22,7 @@ from relay.store.personal_data import Erasure, ErasureRecord, KeptRequest, Menti
 ERASURES_MAX = 100
 
 Email = Annotated[str, Meta(min_length=3, max_length=320, pattern=r"^[^@]+@[^@\s]+$")]
-After = Annotated[str, Meta(pattern=r"^[0-4]\.[0-9]{1,15}$")]
+After = Annotated[str, Meta(pattern=r"^[0-4]\.[0-9]{1,15}(-[0-9]{1,15})?$")]
 
 
 class Person(msgspec.Struct, frozen=True, kw_only=True):

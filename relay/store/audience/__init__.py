@@ -78,8 +78,12 @@ class Audience(Protocol):
         """Count the next stored events; True if more may be left."""
         ...
 
-    async def count(self) -> bool:
-        """Do as `fill`, but without the rollup; retention waits for it."""
+    async def count(self, *, upto: int | None = None) -> bool:
+        """Do as `fill`, but without the rollup, up to an event or the last one; True for more."""
+        ...
+
+    async def last_event(self) -> int:
+        """Return the number of the last event, 0 if there is none."""
         ...
 
     def person(self, address: str) -> str:

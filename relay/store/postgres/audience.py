@@ -50,33 +50,52 @@ SELECT source FROM relay.totals UNION SELECT source FROM relay.added_totals ORDE
 class PostgresAudience(Part):
     """Fulfils `relay.store.audience.Audience`."""
 
+    _round_to: int | None = None
     _without_rollup: Row | None = None
     """What there was to add to the days when that was too little."""
 
     async def fill(self) -> bool:
         is_uncounted, is_superseded, *rows = await self._reader.read(_work)
-        # While events come in faster than they are counted, the days can wait.
-        if (is_uncounted and await self.count()) or (is_superseded and await self._uncount()):
+        if is_uncounted and await self._count_round():
+            return True
+        if is_superseded and await self._uncount():
             return True
         is_as_read = not (is_uncounted or is_superseded)
         if is_as_read and tuple(rows) == self._without_rollup:
             return False
         is_rolled_up = await self._roll_up()
         self._without_rollup = tuple(rows) if is_as_read and not is_rolled_up else None
-        return is_rolled_up
+        return is_rolled_up or (
+            is_uncounted and await self._reader.read(oldest_uncounted) is not None
+        )
 
-    async def count(self) -> bool:
-        return await self._count(claim)
+    async def _count_round(self) -> bool:
+        """Count the next of the events that there were when the round began; False at its end.
+
+        Then the days have a turn, also while events come in faster than they are counted.
+        """
+        if self._round_to is None:
+            self._round_to = await self.last_event()
+        if await self.count(upto=self._round_to):
+            return True
+        self._round_to = None
+        return False
+
+    async def count(self, *, upto: int | None = None) -> bool:
+        return await self._count(claim, await self.last_event() if upto is None else upto)
+
+    async def last_event(self) -> int:
+        return await self._shared.events.last()
 
     async def count_all(self) -> None:
         """Count every event that is stored by now, after other members' steps."""
-        while await self._count(wait_for):
+        upto = await self.last_event()
+        while await self._count(wait_for, upto):
             pass
 
-    async def _count(self, lock: Lock) -> bool:
+    async def _count(self, lock: Lock, upto: int) -> bool:
         if await self._reader.read(oldest_uncounted) is None:
             return False
-        upto = await self._shared.events.last()
         digests = self._shared.digests
         return await self._shared.background.transact(
             lambda db: fill(db, digests, upto=upto, lock=lock)
@@ -106,8 +125,9 @@ class PostgresAudience(Part):
         return await self._shared.pager.read(lambda db: related(db, seq, digests, limit=limit))
 
     async def funnel(self, question: AudienceQuery) -> Funnel:
+        upto = await self.last_event()
         for _ in range(counting.CATCH_UP_STEPS):
-            if not (await self.count() or await self._uncount()):
+            if not (await self.count(upto=upto) or await self._uncount()):
                 break
         read = partial(_ask, question=question)
         while (answer := await self._searcher.read(read)) is None:

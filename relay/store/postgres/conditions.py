@@ -37,10 +37,11 @@ _EMAIL = """
 """
 _UNCOUNTED = f"""
 SELECT seq, kind, octet_length(body) FROM relay.events
-WHERE seq > greatest({COUNTED_TO}, %s) AND kind IN ('{VIDEO_WATCHED}', '{LEAD_CAPTURED}')
-    AND body IS NOT NULL
+WHERE seq > greatest({COUNTED_TO}, %s) AND seq <= %s
+    AND kind IN ('{VIDEO_WATCHED}', '{LEAD_CAPTURED}') AND body IS NOT NULL
 ORDER BY seq LIMIT %s
 """
+_LAST = "SELECT coalesce(max(seq), 0) FROM relay.events"
 _BODIES = "SELECT seq, kind, body FROM relay.events WHERE seq = ANY(%b::bigint[])"
 _STEP_ROWS = 1000
 _STEP_BYTES = 4 << 20
@@ -92,7 +93,8 @@ def uncounted(db: Database, person: int, digests: PersonDigests) -> list[int]:
     """Return the events of a person that the audience has not counted yet."""
     seqs: list[int] = []
     after = 0
-    while rows := db.execute(_UNCOUNTED, (after, _STEP_ROWS)).fetchall():
+    ((end,),) = db.execute(_LAST).fetchall()
+    while rows := db.execute(_UNCOUNTED, (after, end, _STEP_ROWS)).fetchall():
         step = [row[0] for row in within_bytes(rows, _STEP_BYTES, lambda row: int(row[2]))]
         for seq, kind, body in db.execute(_BODIES, (step,)):
             if _person_of(kind, body, digests) == person:

@@ -52,6 +52,11 @@ class Connection:
 
         return await self.read(limited)
 
+    @property
+    def answers(self) -> int:
+        """Number of the server's answers on the present connection."""
+        return 0 if self._database is None else self._database.answers
+
     async def cut_off(self) -> None:
         """Close it, and end the statement that runs."""
         self.hang_up()

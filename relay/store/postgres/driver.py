@@ -78,6 +78,8 @@ class Database:
         self.is_pooled = row is None or row[0] != self._psycopg.info.backend_pid
         if not self.is_pooled:
             self._psycopg.prepare_threshold = 0
+        self.answers = 0
+        """Number of statements that the server has answered."""
         self.is_in_doubt = False
         """Whether a commit was reported as done that may be missing on the standby."""
         self._psycopg.add_notice_handler(self._noticed)
@@ -100,7 +102,9 @@ class Database:
 
         Arrays are sent in binary: as text they take the client 10 to 100 times as long.
         """
-        return self._psycopg.execute(qualified(text, self._schema), values, binary=True)
+        cursor = self._psycopg.execute(qualified(text, self._schema), values, binary=True)
+        self.answers += 1
+        return cursor
 
     def perform(self, steps: Steps[T]) -> T:
         """Run the statements of a write; return its result."""

@@ -86,6 +86,10 @@ class GroupCommit(WriteQueue):
 
         return list(await self._connection.write(again))
 
+    def _answers(self) -> int:
+        # A batch is one statement, nearly always.
+        return 0
+
     def _hang_up(self) -> None:
         self._connection.hang_up()
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from relay.core import reconstruction
 from relay.core.delivery import Delivery
-from relay.core.event import Event, Outcome
+from relay.core.event import VIDEO_WATCHED, Event, Outcome, engagement
 from relay.core.routing import Verdict
 from relay.store.audience.tables import Uncounted
 from relay.store.postgres import acceptance_lock
@@ -22,6 +22,16 @@ from relay.store.rows import RECONSTRUCTED, SUPERSEDED, digest, document_of
 _NO_EVENT = (1 << 63) - 1
 
 _ORIGINALS = "reconstructed = 0 AND (kind = 'lead.captured' OR starts_with(kind, 'video.'))"
+# Any other does not matter: where originals never pause, one always arrives in between.
+_MAY_BE_ITS_OWN = """
+kind = %(kind)s AND (position('\\x5c'::bytea IN body) > 0 OR (
+    (%(video)s::bytea IS NULL OR position(%(video)s::bytea IN body) > 0)
+    AND (
+        %(address)s::text IS NULL
+        OR position(%(address)s IN lower(encode(body, 'escape') COLLATE "C")) > 0
+    )
+))
+"""
 # Alone, so that each original is either in the store and seen here, or accepted afterwards, with a
 # larger number. One message, so that a relay that stops cannot leave the lock behind.
 _ADD = f"""
@@ -34,7 +44,7 @@ WITH made AS (
     WHERE NOT EXISTS (SELECT 1 FROM relay.erasures WHERE person = %(person)s)
         AND NOT EXISTS (
             SELECT 1 FROM relay.events
-            WHERE seq > %(after)s AND source = %(source)s AND {_ORIGINALS}
+            WHERE seq > %(after)s AND source = %(source)s AND {_ORIGINALS} AND {_MAY_BE_ITS_OWN}
         )
     ON CONFLICT (source, id) DO NOTHING RETURNING seq
 ),
@@ -122,9 +132,10 @@ def add(
 ) -> ReconstructionOutcome | None:
     """Insert a reconstruction unless it is known, or its person's digest was erased.
 
-    Returns None, and inserts nothing, if originals have arrived after an event: any of them may be
-    its own. `after` is None where that does not matter.
+    Returns None, and inserts nothing, if originals have arrived after an event that may be its own.
+    `after` is None where that does not matter.
     """
+    _, video, _, address = engagement(event.kind, event.document())
     values: dict[str, Any] = {
         "source": event.source,
         "id": event.id,
@@ -137,6 +148,8 @@ def add(
         "after": _NO_EVENT if after is None else after,
         "sink": [each.sink for each in verdicts],
         "turn": [acceptance.turn(each) for each in verdicts],
+        "video": video.encode() if video and event.kind == VIDEO_WATCHED else None,
+        "address": address.lower() if address is not None and address.isascii() else None,
         "why": [storable(each.why) if each.outcome == "fails" else None for each in verdicts],
     }
     *_, rows = db.execute_all(_ADD, values)

@@ -136,7 +136,13 @@ class PostgresReconstructions(Part):
             if outcome is not None:
                 stored(outcome)
 
-        while watch is None or event.id not in watch.arrived:
+        while True:
+            if watch is not None:
+                # Right before, so that few originals are left to be looked at under the lock.
+                await self._read_arrivals(event.source, watch)
+                if event.id in watch.arrived:
+                    stored("arrived")
+                    return "arrived"
             add = partial(
                 reconstruct.add,
                 event=event,
@@ -149,10 +155,6 @@ class PostgresReconstructions(Part):
             outcome = await self._shared.background.run(add, done)
             if outcome is not None:
                 return outcome
-            if watch is not None:
-                await self._read_arrivals(event.source, watch)
-        stored("arrived")
-        return "arrived"
 
     async def _read_arrivals(self, source: str, watch: _Watch) -> None:
         """Note the originals that have arrived since the last look."""

@@ -25,7 +25,9 @@ EXISTS (
 )
 """
 _WITHOUT_OPEN_LOSS = "AND (e.lost_until IS NULL OR e.acknowledged_at IS NOT NULL)"
-_FIRST = "SELECT min({key}) FROM {table} WHERE {key} >= %s"
+_ENDS = """
+SELECT (SELECT min({key}) FROM {table} WHERE {key} >= %s), (SELECT max({key}) FROM {table})
+"""
 _OLD = f"""
 SELECT e.{{key}}, {{size}} FROM {{table}} e
 WHERE e.{{key}} >= %s AND e.{{key}} < %s AND {{is_old}} {{more}}
@@ -91,9 +93,9 @@ class Sweep:
             self._round.begin()
             return False
         phase = self._phases[self._round.phase]
-        sql = _FIRST.format(table=phase.table, key=phase.key)
-        ((first,),) = db.execute(sql, (self._round.start,)).fetchall()
-        window = self._round.window(first)
+        sql = _ENDS.format(table=phase.table, key=phase.key)
+        (ends,) = db.execute(sql, (self._round.start,)).fetchall()
+        window = self._round.window(*ends)
         if window is not None:
             rows = _find(db, phase, window, now_ms)
             taken = [key for key, _ in within_bytes(rows, STEP_BYTES, lambda row: row[1])]

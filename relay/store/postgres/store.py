@@ -85,6 +85,8 @@ class PostgresStore:
         self._backlogs = Backlogs(shared.reader, shared.fences, clock)
         self._leasing = Leasing(shared, clock)
         self._size = Size(shared.reader, settings.schema, clock)
+        self._expire_to: int | None = None
+        """The last event when the round of retention began; later ones need not be counted."""
         self._sweep = Sweep(settings)
         self._withdrawals = Withdrawals(shared)
         self.location = location(settings)
@@ -209,11 +211,16 @@ class PostgresStore:
     async def expire(self, *, now_ms: int) -> bool:
         if not self._shared.fences.holds(MAINTENANCE):
             return False
-        if await self.audience.count():
+        if self._expire_to is None:
+            self._expire_to = await self.audience.last_event()
+        if await self.audience.count(upto=self._expire_to):
             return True
-        return await self._shared.background.transact(
+        more = await self._shared.background.transact(
             lambda db: self._sweep.step(db, now_ms=now_ms)
         )
+        if not more:
+            self._expire_to = None
+        return more
 
     async def close(self) -> None:
         """Close its connections; what has begun is finished."""

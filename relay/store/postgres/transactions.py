@@ -58,6 +58,9 @@ class Transactions(WriteQueue):
 
         return await self._connection.run(lambda db: [_undoubted(db, again)])
 
+    def _answers(self) -> int:
+        return self._connection.answers
+
     def _hang_up(self) -> None:
         self._connection.hang_up()
 

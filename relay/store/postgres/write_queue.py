@@ -17,6 +17,9 @@ from relay.store.postgres.errors import (
 PATIENCE_S = 15.0
 """Time without an answer after which the connection is given up, and requests are refused."""
 
+LOOKS = 3
+"""Looks in that time whether there was an answer."""
+
 GIVE_WAY_S = 0.05
 """Pause after a deadlock, in which the other transaction takes its locks."""
 
@@ -59,6 +62,7 @@ class WriteQueue(ABC):
         self._flushing: asyncio.Task[None] | None = None
         self._hangs = False
         self._refusal: StoreUnavailable | None = None
+        self._timer: asyncio.TimerHandle
 
     @abstractmethod
     async def _run(self, batch: list[Waiting]) -> list[Any]:
@@ -67,6 +71,10 @@ class WriteQueue(ABC):
     @abstractmethod
     async def _run_again(self, batch: list[Waiting]) -> list[Any]:
         """Write it once more, and let no result rest on a read."""
+
+    @abstractmethod
+    def _answers(self) -> int:
+        """Return the number of the server's answers to the connection so far."""
 
     @abstractmethod
     def _hang_up(self) -> None:
@@ -162,13 +170,25 @@ class WriteQueue(ABC):
         success. Nor is it a task of its own: it has to begin before the callers of the last batch
         go on, so that the server works meanwhile.
         """
-        timer = self._loop.call_later(PATIENCE_S, self._give_up, batch)
+        self._watch(batch, self._answers(), silent=0)
         try:
             results = await run(batch)
         finally:
-            timer.cancel()
+            self._timer.cancel()
         self._hangs = False
         return results
+
+    def _watch(self, batch: list[Waiting], answers: int, *, silent: int) -> None:
+        """Give up once so many looks in a row have found no answer more."""
+        if silent == LOOKS:
+            self._give_up(batch)
+            return
+
+        def look() -> None:
+            now = self._answers()
+            self._watch(batch, now, silent=silent + 1 if now == answers else 0)
+
+        self._timer = self._loop.call_later(PATIENCE_S / LOOKS, look)
 
     def _give_up(self, batch: list[Waiting]) -> None:
         self._hangs = True

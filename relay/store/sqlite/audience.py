@@ -24,16 +24,41 @@ _SOURCES = "SELECT DISTINCT source FROM totals ORDER BY source"
 class SqliteAudience(Part):
     """Fulfils `relay.store.audience.Audience`."""
 
+    _round_to: int | None = None
+
     async def fill(self) -> bool:
         self._room.require()
-        # While events come in faster than they are counted, the days can wait.
-        return await self.count() or await self._uncount() or await self._roll_up()
+        if await self._count_round() or await self._uncount() or await self._roll_up():
+            return True
+        return await self._reader.read(oldest_uncounted) is not None
 
-    async def count(self) -> bool:
+    async def _count_round(self) -> bool:
+        """Count the next of the events that there were when the round began; False at its end.
+
+        Then the days have a turn, also while events come in faster than they are counted.
+        """
+        if self._round_to is None:
+            self._round_to = await self.last_event()
+        if await self.count(upto=self._round_to):
+            return True
+        self._round_to = None
+        return False
+
+    async def count(self, *, upto: int | None = None) -> bool:
         """Do as `fill`, but also below the floor of free space, because retention depends on it."""
         if await self._reader.read(oldest_uncounted) is None:
             return False
-        return await self._writer.transact(lambda db: fill(db, self._shared.digests))
+        end = await self.last_event() if upto is None else upto
+        return await self._writer.transact(lambda db: fill(db, self._shared.digests, upto=end))
+
+    async def last_event(self) -> int:
+        return await self._reader.read(audience_tables.last_event)
+
+    async def count_all(self) -> None:
+        """Count every event that is stored by now."""
+        upto = await self.last_event()
+        while await self.count(upto=upto):
+            pass
 
     async def _uncount(self) -> bool:
         """Remove views that were reconstructed, and whose original is counted; True if it did.
@@ -94,9 +119,10 @@ class SqliteAudience(Part):
 
     async def funnel(self, question: AudienceQuery) -> Funnel:
         try:
+            upto = await self.last_event()
             for _ in range(counting.CATCH_UP_STEPS):
                 self._room.require()
-                if not (await self.count() or await self._uncount()):
+                if not (await self.count(upto=upto) or await self._uncount()):
                     break
         except StoreFull:
             pass  # The result says up to when it counts.
@@ -111,16 +137,16 @@ def ask(db: sqlite3.Connection, question: AudienceQuery) -> Funnel | None:
         return funnels.ask(SqliteFunnelTables(db), question)
 
 
-def fill(db: sqlite3.Connection, digests: PersonDigests) -> bool:
-    """Count the next events; True if more may be left.
+def fill(db: sqlite3.Connection, digests: PersonDigests, *, upto: int) -> bool:
+    """Count the next events up to one; True if more may be left.
 
     Reads and writes in one transaction, so that a person who is erased in between is not counted.
     """
-    events = audience_tables.uncounted(db)
+    events = audience_tables.uncounted(db, upto)
     if not events:
         return False
     counting.count(SqliteAudienceTables(db), events, digests)
-    return oldest_uncounted(db) is not None
+    return events[-1].seq < upto
 
 
 def recognize(db: sqlite3.Connection, digests: PersonDigests) -> None:

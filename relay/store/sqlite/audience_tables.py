@@ -19,8 +19,9 @@ SELECT seq, source, kind, received_at,
     iif((kind = 'lead.captured' OR kind GLOB 'video.*') AND reconstructed < {SUPERSEDED},
         body, NULL),
     reconstructed > 0
-FROM events WHERE seq > {COUNTED_TO} ORDER BY seq LIMIT {counting.STEP_ROWS}
+FROM events WHERE seq > {COUNTED_TO} AND seq <= ? ORDER BY seq LIMIT {counting.STEP_ROWS}
 """
+_LAST_EVENT = "SELECT coalesce(max(seq), 0) FROM events"
 _SUPERSEDED = f"""
 SELECT json_group_array(event) FROM (
     SELECT a.event FROM events e CROSS JOIN audience a ON a.event = e.seq
@@ -92,9 +93,16 @@ _OF_A_DAY = (
 )
 
 
-def uncounted(db: sqlite3.Connection) -> list[Uncounted]:
+def last_event(db: sqlite3.Connection) -> int:
+    """Return the number of the last event."""
+    number: int = db.execute(_LAST_EVENT).fetchone()[0]
+    return number
+
+
+def uncounted(db: sqlite3.Connection, upto: int) -> list[Uncounted]:
     """Return the next events to count, as many as one transaction takes."""
-    rows = within_bytes(db.execute(_UNCOUNTED), counting.STEP_BYTES, lambda row: len(row[4] or b""))
+    found = db.execute(_UNCOUNTED, (upto,))
+    rows = within_bytes(found, counting.STEP_BYTES, lambda row: len(row[4] or b""))
     return [Uncounted(*row) for row in rows]
 
 

@@ -11,29 +11,33 @@ STEP_ROWS = 500
 
 _READ = """
 SELECT {key}, {name}, digest, body FROM {table}
-WHERE {key} > ? AND body IS NOT NULL ORDER BY {key} LIMIT ?
+WHERE {key} > ? AND {key} <= ? AND body IS NOT NULL ORDER BY {key} LIMIT ?
 """
+_LAST = "SELECT coalesce(max({key}), 0) FROM {table}"
 _EVENT = "'event ' || id || ' of source ' || source"
 _UNREADABLE = (
     "'unreadable request ' || lower(substr(hex(digest), 1, 12)) || ' of source ' || source"
 )
-_QUERIES = (
-    _READ.format(table="events", key="seq", name=_EVENT),
-    _READ.format(table="unreadable", key="rowid", name=_UNREADABLE),
-)
+_TABLES = (("events", "seq", _EVENT), ("unreadable", "rowid", _UNREADABLE))
 
 
 def damaged(db: sqlite3.Connection) -> tuple[str, ...]:
-    """Read all bodies; return a fault for each damaged one, with the next step."""
-    return tuple(f"{name}: {DAMAGED_BODY}" for query in _QUERIES for name in _damaged(db, query))
+    """Read all bodies that are stored by now; return a fault for each damaged one."""
+    return tuple(
+        f"{name}: {DAMAGED_BODY}"
+        for table, key, title in _TABLES
+        for name in _damaged(db, table, key, title)
+    )
 
 
-def _damaged(db: sqlite3.Connection, query: str) -> Iterator[str]:
+def _damaged(db: sqlite3.Connection, table: str, key: str, name: str) -> Iterator[str]:
+    query = _READ.format(table=table, key=key, name=name)
+    (end,) = db.execute(_LAST.format(table=table, key=key)).fetchone()
     last: int | None = 0
     while last is not None:
-        rows = db.execute(query, (last, STEP_ROWS))
+        rows = db.execute(query, (last, end, STEP_ROWS))
         last = None
-        for key, name, received, body in rows:
-            last = key
+        for number, title, received, body in rows:
+            last = number
             if is_damaged(body, received):
-                yield name
+                yield title

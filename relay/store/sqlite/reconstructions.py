@@ -21,12 +21,12 @@ from relay.store.reconstructions import (
     RunState,
     Step,
 )
-from relay.store.sqlite import audience, reconstruct
+from relay.store.sqlite import reconstruct
 from relay.store.sqlite.absences import unreconciled
 from relay.store.sqlite.accept import Acceptance, Arrival
+from relay.store.sqlite.audience import SqliteAudience
 from relay.store.sqlite.driver import Row, sqlite3
 from relay.store.sqlite.erasure_log import is_erased
-from relay.store.sqlite.funnel_tables import oldest_uncounted
 from relay.store.sqlite.queries import recall
 from relay.store.sqlite.reconstruct import Superseded
 from relay.store.sqlite.shared import Part, Shared
@@ -77,9 +77,10 @@ SELECT {_COLUMNS} FROM reconciliations WHERE ?1 IS NULL OR id < ?1 ORDER BY id D
 class SqliteReconstructions(Part):
     """Fulfils `relay.store.reconstructions.Reconstructions`."""
 
-    def __init__(self, shared: Shared, acceptance: Acceptance) -> None:
+    def __init__(self, shared: Shared, acceptance: Acceptance, audience: SqliteAudience) -> None:
         super().__init__(shared)
         self._acceptance = acceptance
+        self._audience = audience
         self._outstanding = shared.outstanding
 
     async def announce(self, source: str) -> None:
@@ -91,7 +92,7 @@ class SqliteReconstructions(Part):
     async def steps(
         self, source: str, video: str, people: Collection[str]
     ) -> Mapping[str, Sequence[Step]]:
-        await self._count_all()
+        await self._audience.count_all()
         numbers = {self._shared.digests.number(person): person for person in people}
         known: defaultdict[str, list[Step]] = defaultdict(list)
         ordered = sorted(numbers)
@@ -117,7 +118,7 @@ class SqliteReconstructions(Part):
         return None if row is None else int(row[0])
 
     async def library(self, source: str) -> Sequence[KnownVideo]:
-        await self._count_all()
+        await self._audience.count_all()
         rows = await self._searcher.read(lambda db: db.execute(_VIDEOS, (source,)).fetchall())
         return [
             KnownVideo(id_, title, orjson.loads(changes), seen)
@@ -260,11 +261,6 @@ class SqliteReconstructions(Part):
 
     async def unreconciled(self, source: str) -> Sequence[Absence]:
         return await self._reader.read(lambda db: unreconciled(db, source))
-
-    async def _count_all(self) -> None:
-        """Let the audience count every stored event."""
-        while await self._reader.read(oldest_uncounted) is not None:
-            await self._writer.transact(lambda db: audience.fill(db, self._shared.digests))
 
 
 def _rows(db: sqlite3.Connection, *, sql: str, values: Sequence[object]) -> list[Row]:

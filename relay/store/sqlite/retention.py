@@ -35,7 +35,9 @@ WHERE e.rowid >= ? AND e.rowid < ? AND {{is_old}} {{more}}
 ORDER BY e.rowid LIMIT {STEP_ROWS}
 """
 _STILL_SETTLED = f"SELECT 1 FROM events e WHERE e.seq = ? AND {_SETTLED}"
-_FIRST = "SELECT min(rowid) FROM {table} WHERE rowid >= ?"
+_ENDS = """
+SELECT (SELECT min(rowid) FROM {table} WHERE rowid >= ?), (SELECT max(rowid) FROM {table})
+"""
 _DEAD_OF = "SELECT sink FROM deliveries WHERE event = ? AND status = 'dead'"
 _SPACE = """
 SELECT page_count, freelist_count, auto_vacuum
@@ -90,8 +92,8 @@ class Sweep:
                 self._round.begin()
             return step
         phase = self._phases[self._round.phase]
-        first = db.execute(_FIRST.format(table=phase.table), (self._round.start,)).fetchone()[0]
-        window = self._round.window(first)
+        ends = db.execute(_ENDS.format(table=phase.table), (self._round.start,)).fetchone()
+        window = self._round.window(*ends)
         if window is None:
             return Step([], phase.removal, more=True)
         sql = _OLD.format(
@@ -123,6 +125,12 @@ def find_space(db: sqlite3.Connection) -> Step:
     if mode == _INCREMENTAL and free > max(SPARE_PAGES, pages // SPARE_SHARE):
         return Step([(VACUUM_PAGES,)], _shrink, more=True)
     return Step([], _shrink, more=False)
+
+
+def steps_of_space(db: sqlite3.Connection) -> int:
+    """Return the number of steps that give all free pages back."""
+    _, free, _ = db.execute(_SPACE).fetchone()
+    return -(-int(free) // VACUUM_PAGES)
 
 
 def _settled(db: sqlite3.Connection, rows: list[Row]) -> list[Row]:

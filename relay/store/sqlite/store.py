@@ -111,14 +111,16 @@ class SqliteStore:
         self._tallies = shared.tallies
         self._sweep = retention.Sweep(settings)
         self._swept = False
+        self._expire_to: int | None = None
+        """The last event when the round of retention began; later ones need not be counted."""
         self._withdrawals = Withdrawals(shared)
         self.ownership = SoleOwner()
         self.operations = SqliteOperations(shared, self._withdrawals)
         self.search = StepwiseSearch(shared.pager, search.QUERIES, clock)
         self.audit = SqliteAudit(shared)
         self.absences = SqliteAbsences(shared)
-        self.reconstructions = SqliteReconstructions(shared, accept)
         self.audience = SqliteAudience(shared)
+        self.reconstructions = SqliteReconstructions(shared, accept, self.audience)
         self.statistics = StepwiseStatistics(SqliteSteps(shared), clock)
         self.personal_data = StepwisePersonalData(
             SqlitePersonalDataSteps(shared), shared.digests, clock
@@ -281,7 +283,9 @@ class SqliteStore:
         await self._writer.run_exclusive(lambda _: None)
 
     async def expire(self, *, now_ms: int) -> bool:
-        if await self.audience.count():
+        if self._expire_to is None:
+            self._expire_to = await self.audience.last_event()
+        if await self.audience.count(upto=self._expire_to):
             return True
         find = partial(self._sweep.find, now_ms=now_ms)
         step = await self._read(self._shared.reader, find)
@@ -292,6 +296,8 @@ class SqliteStore:
         if self._swept and not step.more:
             self._swept = False
             self._wiper.start()
+        if not step.more:
+            self._expire_to = None
         return step.more
 
     async def _read(

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -10,10 +11,12 @@ import pytest
 from relay.core.clock import SystemClock
 from relay.core.errors import StoreBroken, StoreUnavailable
 from relay.store.postgres import errors, write_queue
-from relay.store.postgres.driver import Query, Steps
+from relay.store.postgres.connection import connection
+from relay.store.postgres.driver import Database, Query, Steps
 from relay.store.postgres.errors import OutcomeUnknown
 from relay.store.postgres.group_commit import GroupCommit
 from relay.store.postgres.loop_connection import LoopConnection
+from relay.store.postgres.transactions import Transactions
 from relay.store.postgres.write_queue import Waiting, WriteQueue
 from tests.store.places import PostgresPlace
 
@@ -60,6 +63,9 @@ class Hanging(WriteQueue):
     def __init__(self) -> None:
         super().__init__(clock=SystemClock(), committed=lambda _: None, batch_max=2)
         self.answers = asyncio.Event()
+
+    def _answers(self) -> int:
+        return 0
 
     async def _run(self, batch: list[Waiting]) -> list[Any]:
         await self.answers.wait()
@@ -115,4 +121,21 @@ async def test_catching_up_waits_for_what_is_queued_between_two_that_catch_up(
     await other
     assert written == [1]
     await asyncio.gather(one, between)
+    await queue.close()
+
+
+async def test_a_long_transaction_goes_on_while_the_database_answers_each_statement(
+    postgres_place: PostgresPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(write_queue, "PATIENCE_S", 0.6)
+    queue = Transactions(connection(postgres_place.settings()), clock=SystemClock())
+
+    def slow(db: Database, *, statements: int, each_s: float) -> int:
+        for _ in range(statements):
+            db.execute("SELECT pg_sleep(%s)", (each_s,))
+        return statements
+
+    assert await queue.transact(partial(slow, statements=8, each_s=0.15)) == 8
+    with pytest.raises(StoreUnavailable, match="has not answered"):
+        await queue.transact(partial(slow, statements=1, each_s=20))
     await queue.close()

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from itertools import count
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from relay.core.delivery import Status
 from relay.core.errors import NotReconciled
 from relay.core.event import Event
 from relay.store import Store
-from relay.store.postgres import acceptance_lock
+from relay.store.postgres import acceptance_lock, reconstruct
 from relay.store.postgres.outstanding import REFRESH_S
 from relay.store.postgres.store import PostgresStore
 from tests.conftest import NOW_MS, ManualClock
@@ -139,6 +140,25 @@ async def test_an_original_that_came_to_another_member_during_a_run_is_not_recon
     assert await give(one, MADE) == "arrived"
     later = reconstructed(watched(milestone="50%"))
     assert await give(one, later) == "accepted"
+    one.reconstructions.conclude("main")
+
+
+async def test_a_reconstruction_is_made_while_originals_of_others_never_pause(
+    members: tuple[Store, Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = members
+    await one.reconstructions.announce("main")
+    add, loop = reconstruct.add, asyncio.get_running_loop()
+    names = (f"later {number}" for number in count())
+
+    def add_after_arrival(*arguments: Any, **more: Any) -> Any:
+        later = watched(next(names), email="bob@example.com")
+        asyncio.run_coroutine_threadsafe(accept(other, later), loop).result(10)
+        return add(*arguments, **more)
+
+    monkeypatch.setattr(reconstruct, "add", add_after_arrival)
+    async with asyncio.timeout(10):
+        assert await give(one, MADE) == "accepted"
     one.reconstructions.conclude("main")
 
 
