@@ -16,7 +16,13 @@ from relay.store.personal_data import Erasure, ErasureRecord, UnderWay
 from relay.store.personal_data_traces import Matches, Place, Traces
 
 SCAN_ROWS = 500
-"""Rows scanned per step, because other queries wait for the same reader."""
+"""Rows scanned in the first step of a place, because other queries wait for the same reader."""
+
+SCAN_S = 0.05
+"""Time that later steps aim at."""
+
+SCAN_GROWTH = 8
+"""Factor up to which they grow: small rows take less than the way to a database and back."""
 
 STEP_ROWS = 50
 STEP_BYTES = 1 << 20
@@ -171,10 +177,14 @@ class ErasureRun(Generic[P_contra]):
             # Of the rows that exist now; what comes later belongs to another erasure.
             last = await self._steps.last(place)
             found: list[FoundRow] = []
+            rows = SCAN_ROWS
             while start <= last:
                 if not goes_on():
                     return False
-                matches = await self._steps.find(place, self._address, start=start, rows=SCAN_ROWS)
+                began_s = self._clock.monotonic()
+                matches = await self._steps.find(place, self._address, start=start, rows=rows)
+                is_quick = self._clock.monotonic() - began_s < SCAN_S
+                rows = min(2 * rows, SCAN_GROWTH * SCAN_ROWS) if is_quick else SCAN_ROWS
                 start = last + 1 if matches.next is None else matches.next
                 found = await self._remove(place, [*found, *matches.rows], is_last=start > last)
                 done = sum(sizes[:number]) + min(start, sizes[number])
