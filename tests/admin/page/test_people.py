@@ -54,6 +54,8 @@ async def send_events(relay: Relay) -> None:
     await send(relay, body("evt_other", email=OTHER))
     await relay.until_counted("relay_deliveries_total", "delivered", "all", value=3)
     await relay.until_counted("relay_deliveries_total", "dead", "leads", value=2)
+    while await relay.service._store.audience.fill():
+        pass
 
 
 def table(page: Element, label: str) -> Element:
