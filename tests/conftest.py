@@ -7,6 +7,7 @@ import gc
 import os
 import signal
 import sys
+import tempfile
 from collections.abc import AsyncIterator, Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,7 @@ import pytest
 
 from relay.core import sample_events
 from relay.core.event import LEAD_CAPTURED, Event
-from tests import scratch, selection, service
+from tests import loop_limit, loop_watch, scratch, selection, service
 from tests.service import Relay
 from tests.store import migrated as migrated_stores
 from tests.stub_server import StubServer
@@ -57,6 +58,12 @@ hypothesis.settings.register_profile(
     "relay", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.load_profile("relay")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    folder = tempfile.TemporaryDirectory()
+    config.add_cleanup(folder.cleanup)
+    config.pluginmanager.register(loop_limit.Plugin(Path(folder.name)))
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
@@ -109,8 +116,8 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 
 @pytest.fixture(scope="session")
-def anyio_backend() -> str:
-    return "asyncio"
+def anyio_backend() -> tuple[str, dict[str, object]]:
+    return "asyncio", {"loop_factory": loop_watch.PlainLoop}
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 
 from relay.store.sqlite import driver
+from tests import loop_watch
 from tests.conftest import NOW_MS
 
 STUCK_S = 20.0
 """Real seconds without anything to wait for: the test would hang for ever."""
 
 
-class VirtualLoop(asyncio.SelectorEventLoop):
+class VirtualLoop(loop_watch.PlainLoop):
     """Jumps to the next timer as soon as nobody is at work."""
 
     def __init__(self) -> None:

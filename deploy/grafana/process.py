@@ -5,6 +5,7 @@ from deploy.grafana.panels import bars, durations, levels, stat, table
 from deploy.grafana.queries import came, quantile, rate, shared
 from deploy.grafana.style import BAD, BLUE, DOUBTFUL, GOOD, ORANGE, PLAIN, SKY, YES_NO, steps
 
+LAGS = "relay_loop_lag_seconds_bucket{RELAY}"
 COMMITS = "relay_store_commit_seconds_bucket{RELAY}"
 FILES = "max by (instance) (process_open_fds{RELAY} / process_max_fds{RELAY})"
 LOST = shared("relay_unacknowledged_loss_seconds{RELAY}")
@@ -34,11 +35,15 @@ PANELS = [
     *line(8,
         levels("Processor", {"{{instance}}": rate("process_cpu_seconds_total{RELAY}", "instance")},
             "percentunit"),
+        durations("Wait for the event loop",
+            {"half": quantile(0.5, LAGS), "99 of 100": quantile(0.99, LAGS)},
+            colours={"half": SKY, "99 of 100": ORANGE}, alerts=["RelayEventLoopLate"]),
         levels("Memory",
             {"{{instance}}": "max by (instance) (process_resident_memory_bytes{RELAY})"}, "bytes"),
         levels("Open files and connections", {"{{instance}}": FILES}, "percentunit", max=1),
         bars("Limits on connections", {"{{listener}}: {{reason}}": LIMITED},
             noValue="no limit was reached"),
+        widths=(4, 6, 4, 5, 5),
     ),
     *line(5,
         table("What runs",

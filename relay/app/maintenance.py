@@ -14,6 +14,9 @@ from relay.telemetry.recent_counts import SAMPLE_EVERY_S, RecentCounts
 GAUGES_EVERY_S = 1.0
 QUIET_GAUGES_EVERY_S = 5.0
 """Longest interval, to which it doubles while nothing changes: each look burdens a database."""
+LAG_EVERY_S = 0.1
+LAGS_MAX = 600
+"""Moments that are counted at most after the loop stood still: a process may have been stopped."""
 HEARTBEAT_EVERY_S = 5.0
 CLUSTER_EVERY_S = 5.0
 STALL_MS = 60_000
@@ -50,6 +53,7 @@ class Maintenance:
             self._gauges(),
             self._cluster(),
             self._samples(),
+            self._loop_lag(),
             self._heartbeat(),
             self._retention(),
             self._audience(),
@@ -99,6 +103,21 @@ class Maintenance:
         while True:
             await asyncio.sleep(SAMPLE_EVERY_S)
             self._recent.sample()
+
+    async def _loop_lag(self) -> None:
+        """Measure how late the event loop comes to what is due, ten times a second.
+
+        Each of these moments counts, also those that passed while it stood still: as a single late
+        timer, a second without any callback would be one of ten measurements, and not ten.
+        """
+        due_s = self._clock.monotonic() + LAG_EVERY_S
+        while True:
+            await asyncio.sleep(due_s - self._clock.monotonic())
+            late_s = self._clock.monotonic() - due_s
+            passed = 1 + int(late_s / LAG_EVERY_S)
+            for number in range(min(passed, LAGS_MAX)):
+                self._metrics.process.loop_lagged(max(0.0, late_s - number * LAG_EVERY_S))
+            due_s += passed * LAG_EVERY_S
 
     async def _heartbeat(self) -> None:
         """Write heartbeats, which also detect a broken store while there are no requests."""

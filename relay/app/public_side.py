@@ -5,6 +5,7 @@ import socket
 from relay.config import Config
 from relay.core.backpressure import Backpressure
 from relay.core.clock import Clock
+from relay.core.large_bodies import BodyWorker
 from relay.delivery.supervisor import DispatcherSupervisor
 from relay.receiver.app import Receiver
 from relay.receiver.intake import Intake
@@ -37,9 +38,11 @@ class PublicSide:
     ) -> None:
         """`files` is the process's limit of open files."""
         reporter = RequestReporter(metrics=metrics, activity=activity, traffic=traffic, clock=clock)
+        worker = BodyWorker("requests")
         intake = Intake(
             store,
             config.routes,
+            worker=worker,
             reporter=reporter,
             backpressure=backpressure,
             clock=clock,
@@ -47,11 +50,17 @@ class PublicSide:
             offer=supervisor.offer,
         )
         self.rotations = SecretRotations(
-            store.quarantine, config.sources, intake=intake, metrics=metrics, clock=clock
+            store.quarantine,
+            config.sources,
+            intake=intake,
+            worker=worker,
+            metrics=metrics,
+            clock=clock,
         )
         self.receiver = Receiver(
             config.sources,
             intake=intake,
+            worker=worker,
             rotations=self.rotations,
             limits=config.server,
             reporter=reporter,

@@ -3,6 +3,7 @@
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Generic, TypeVar
 
 import msgspec
@@ -10,6 +11,7 @@ import msgspec
 from relay.core.delivery import SinkResponse
 from relay.core.errors import Refused, Temporary
 from relay.core.event import Event
+from relay.core.large_bodies import LARGE_BYTES, BodyWorker
 from relay.core.sink import Outcomes, SinkSettings
 
 Item = TypeVar("Item")
@@ -56,7 +58,7 @@ class SplittingSink(BatchOnlySink, Generic[Item]):
         """
 
     async def send_batch(self, events: Sequence[Event]) -> Outcomes:
-        items, failures = prepare(self._prepare, events)
+        items, failures = await prepare(self._prepare, events)
         batch = _Batch(self._send_part, self._timeout_s, items, {**failures})
         if items:
             await batch.follow(*self._split(items))
@@ -119,10 +121,22 @@ class _Batch(msgspec.Struct, Generic[Item]):
             return error
 
 
-def prepare(
-    make: Callable[[Event], Item], events: Iterable[Event]
-) -> tuple[dict[int, Item], dict[int, Exception]]:
-    """Return what `make` returns or raises for each event, both by the event's place."""
+_worker = BodyWorker("messages", large_bytes=4 * LARGE_BYTES)
+"""One for all sinks. A batch may have hundreds of small bodies."""
+
+Prepared = tuple[dict[int, Item], dict[int, Exception]]
+
+
+async def prepare(make: Callable[[Event], Item], events: Sequence[Event]) -> Prepared[Item]:
+    """Return what `make` returns or raises for each event, both by the event's place.
+
+    It is called on a thread where the bodies are large.
+    """
+    size = sum(len(event.body) for event in events)
+    return await _worker.run(size, partial(_prepare, make, events))
+
+
+def _prepare(make: Callable[[Event], Item], events: Sequence[Event]) -> Prepared[Item]:
     items: dict[int, Item] = {}
     failures: dict[int, Exception] = {}
     for place, event in enumerate(events):

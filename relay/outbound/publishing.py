@@ -89,7 +89,7 @@ class PublishingSink(BatchOnlySink, Generic[Message, AnyPublisher]):
         return Temporary(f"no answer within {self._timeout_s:g} s")
 
     async def send_batch(self, events: Sequence[Event]) -> Outcomes:
-        messages, failures = prepare(self._message, events)
+        messages, failures = await prepare(self._message, events)
         failure = await self._publish_all(tuple(messages.values()))
         return [
             failures.get(place) or self._outcome(messages[place]) or failure

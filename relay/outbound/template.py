@@ -6,6 +6,7 @@ from attackers (dependencies.md, section 4).
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
+from itertools import count
 from traceback import walk_tb
 from typing import Any
 
@@ -21,6 +22,9 @@ from relay.core.event import KINDS, Event
 
 OUTPUT_MAX = 65_536
 """Maximum length of an output, and of a repetition, in characters or items."""
+
+LOOPS_MAX = 5_000
+"""Maximum number of times that all loops of a template together may run for one event."""
 
 NAMES = ("createdAt", "data", "event", "id", "reconstructed", "source")
 """Names in a template: the envelope's fields, and the source's name in the config."""
@@ -93,6 +97,7 @@ class Template:
         document = event.document()
         names = {name: document.get(name) for name in NAMES}
         names |= {"source": event.source, "reconstructed": event.reconstructed}
+        names[_RUNS] = count(1)
         written: list[str] = []
         size = 0
         for piece in self._write(self._template.generate(names)):
@@ -136,10 +141,29 @@ class _Sandbox(ImmutableSandboxedEnvironment):
         return super().call_binop(context, operator, left, right)
 
 
-class _Capture(NodeTransformer):
-    """Makes statements that output the result of a call do so as an expression does."""
+_RUNS = "_runs"
+"""In a template's context: counts how often its loops have run. No author can use the name."""
+
+
+@pass_context
+def _run(context: Any, _: Any) -> bool:
+    """Count one more run of a loop; always true, for a loop's condition."""
+    if next(context[_RUNS]) > LOOPS_MAX:
+        raise InvalidTemplate(f"its loops run more than {LOOPS_MAX} times")
+    return True
+
+
+class _Bounded(NodeTransformer):
+    """Makes statements that output the result of a call do so as an expression does.
+
+    Every loop counts how often it runs.
+    """
 
     def visit_For(self, node: nodes.For) -> nodes.Node | list[nodes.Node]:  # noqa: N802
+        # A filter with a context, because Jinja evaluates a constant's other filters beforehand.
+        run = nodes.Filter(nodes.Const(None), _run.__name__, [], [], None, None, lineno=node.lineno)
+        # What the condition leaves out takes time, too.
+        node.test = run if node.test is None else nodes.And(run, node.test, lineno=node.lineno)
         return self._captured(node) if node.recursive else self.generic_visit(node)
 
     def _captured(self, node: nodes.Node) -> list[nodes.Node]:
@@ -165,6 +189,7 @@ def _environment() -> _Sandbox:
         environment.filters.pop(name)
     # Jinja's own marks its output as escaped for HTML.
     environment.filters["tojson"] = _json
+    environment.filters[_run.__name__] = _run
     return environment
 
 
@@ -221,7 +246,7 @@ def _compile(source: str, environment: _Sandbox) -> tuple[Any, frozenset[str] | 
             raise InvalidTemplate("autoescape: values are always escaped for their context")
         if not unknown:
             is_random = any(node.name == "random" for node in tree.find_all(nodes.Filter))
-            tree = _Capture().visit(tree).set_environment(environment)
+            tree = _Bounded().visit(tree).set_environment(environment)
             template = environment.from_string(tree)
             # Jinja copies them for every event, and copying its own mapping is slow.
             template.globals = dict(template.globals)

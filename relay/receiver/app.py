@@ -5,6 +5,7 @@ One fsync and nothing else stands between the sender and its response; sinks are
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 from starlette.types import Receive, Scope, Send
@@ -14,6 +15,7 @@ from relay.config import ServerSettings
 from relay.core.authentication import Headers, SourceSettings, authenticate
 from relay.core.clock import Clock
 from relay.core.errors import BodyRejected, Rejected, StoreError, StoreUnavailable
+from relay.core.large_bodies import BodyWorker
 from relay.core.routing import Route
 from relay.core.timeouts import Deadlines
 from relay.receiver import responses
@@ -44,12 +46,14 @@ class Receiver:
         sources: Iterable[SourceSettings],
         *,
         intake: Intake,
+        worker: BodyWorker,
         rotations: SecretRotations,
         limits: ServerSettings,
         reporter: RequestReporter,
         clock: Clock,
     ) -> None:
         self._intake = intake
+        self._worker = worker
         self._rotations = rotations
         self._reporter = reporter
         self._clock = clock
@@ -116,7 +120,8 @@ class Receiver:
             with self._deadlines.within(limits.body_timeout.seconds) as deadline:
                 body = await _read(headers, receive, limit=limits.max_body)
                 now_ms = self._clock.now_ms()
-                content, skew_s, secret = authenticate(source, headers, body, now_ms=now_ms)
+                verify = partial(authenticate, source, headers, body, now_ms=now_ms)
+                content, skew_s, secret = await self._worker.run(len(body), verify)
                 self._reporter.verified(source.name, skew_s=skew_s, secret=secret, now_ms=now_ms)
                 deadline.extend(limits.ack_timeout.seconds)
                 outcome = await self._intake.store(content, terms.routes)

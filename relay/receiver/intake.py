@@ -1,12 +1,14 @@
 """Durable acceptance: verified content goes into the store, and its sinks wake."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from relay.core.authentication import Authenticated
 from relay.core.backpressure import Backpressure
 from relay.core.clock import Clock
 from relay.core.delivery import Delivery
 from relay.core.event import Event, Outcome, Unreadable
+from relay.core.large_bodies import BodyWorker
 from relay.core.routing import Route, match
 from relay.receiver.reporter import RequestReporter
 from relay.store import Offer, Store
@@ -20,6 +22,7 @@ class Intake:
         store: Store,
         routes: Sequence[Route],
         *,
+        worker: BodyWorker,
         reporter: RequestReporter,
         backpressure: Backpressure,
         clock: Clock,
@@ -33,6 +36,7 @@ class Intake:
         self.routes = routes
         """Routes of the config in use."""
         self._store = store
+        self._worker = worker
         self._reporter = reporter
         self._backpressure = backpressure
         self._clock = clock
@@ -56,7 +60,7 @@ class Intake:
             return await self._store.keep(
                 content, lambda outcome: self._reporter.kept(content, outcome)
             )
-        verdicts = match(content, routes)
+        verdicts = await self._worker.run(len(content.body), partial(match, content, routes))
         taken: list[str] = []
 
         def offer(delivery: Delivery) -> bool:

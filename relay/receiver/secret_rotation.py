@@ -7,12 +7,14 @@ the config in time (delivery.md, section 3). Without a rotation nothing is quara
 import asyncio
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 
-from relay.core.authentication import Headers, SourceSettings, reverify, unverified
+from relay.core.authentication import Authenticated, Headers, SourceSettings, reverify, unverified
 from relay.core.clock import Clock
 from relay.core.config_values import Duration
 from relay.core.delivery_rules import GIVE_UP_S
 from relay.core.errors import Rejected, StoreError, StoreUnavailable
+from relay.core.large_bodies import BodyWorker
 from relay.receiver.intake import Intake
 from relay.receiver.quarantine_budget import QuarantineBudget
 from relay.store.quarantine import Kept, Quarantine, Rotation
@@ -43,11 +45,13 @@ class SecretRotations:
         sources: Iterable[SourceSettings],
         *,
         intake: Intake,
+        worker: BodyWorker,
         metrics: Metrics,
         clock: Clock,
     ) -> None:
         self._quarantine = quarantine
         self._intake = intake
+        self._worker = worker
         self._metrics = metrics
         self._clock = clock
         self._sources = {source.name: source for source in sources}
@@ -203,11 +207,9 @@ class SecretRotations:
             self._log.info("rotation.verified", source=name, count=verified)
         return left
 
-    async def _admit_good(self, source: SourceSettings, batch: Iterable[Kept]) -> int:
-        good = {}
-        for number, request in batch:
-            with suppress(Rejected):
-                good[number] = reverify(source, request)
+    async def _admit_good(self, source: SourceSettings, batch: Sequence[Kept]) -> int:
+        size = sum(request.size for _, request in batch)
+        good = await self._worker.run(size, partial(_verified, source, batch))
         if good:
             # After a crash in between, these are duplicates when they are verified again.
             outcomes = await asyncio.gather(*(self._intake.admit(each) for each in good.values()))
@@ -244,3 +246,12 @@ class SecretRotations:
         held.count, held.bytes = rotation.waiting, rotation.bytes
         self._metrics.quarantined(name, rotation.waiting)
         return held
+
+
+def _verified(source: SourceSettings, batch: Iterable[Kept]) -> dict[int, Authenticated]:
+    """Return the requests that match a secret by now, by their numbers."""
+    good = {}
+    for number, request in batch:
+        with suppress(Rejected):
+            good[number] = reverify(source, request)
+    return good

@@ -15,6 +15,7 @@ from relay.store.sqlite.driver import sqlite3
 from tests import service
 from tests.app.reloading import sink
 from tests.caller import PATIENCE_S, post
+from tests.loop_watch import PlainLoop
 from tests.operator import ADMIN, Operator, operating
 from tests.service import Relay
 from tests.stub_server import StubServer, until
@@ -23,8 +24,9 @@ ORDERED = 'ordered = "video"'
 
 
 @pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"  # in real time, because a whole relay works
+def anyio_backend() -> tuple[str, dict[str, object]]:
+    # In real time, because a whole relay works.
+    return "asyncio", {"loop_factory": PlainLoop}
 
 
 def watched(event_id: str) -> bytes:

@@ -15,6 +15,7 @@ from relay.store.ownership import ApplyOrders, Cluster, Dispatching, Introductio
 from relay.store.sqlite.operations import SqliteOperations
 from tests import service
 from tests.caller import post
+from tests.loop_watch import PlainLoop
 from tests.stub_server import Reply, StubServer, until
 
 GRACE = Duration.parse("1s")
@@ -22,8 +23,9 @@ ELSEWHERE = SinkStatus(name="all", type="http", state="parked", is_elsewhere=Tru
 
 
 @pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"  # in real time, because a whole relay works
+def anyio_backend() -> tuple[str, dict[str, object]]:
+    # In real time, because a whole relay works.
+    return "asyncio", {"loop_factory": PlainLoop}
 
 
 class Scripted:

@@ -18,6 +18,7 @@ from tests.admin.test_api import body
 from tests.brokers.mqtt_double import MqttDouble
 from tests.brokers.mqtt_packets import connack
 from tests.caller import post
+from tests.loop_watch import PlainLoop
 from tests.service import Relay, ShiftedClock
 from tests.stub_server import StubServer, until
 
@@ -38,8 +39,9 @@ url = "{url}"
 
 
 @pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"  # in real time, because a whole relay works
+def anyio_backend() -> tuple[str, dict[str, object]]:
+    # In real time, because a whole relay works.
+    return "asyncio", {"loop_factory": PlainLoop}
 
 
 def serving(folder: Path, destination: StubServer) -> AbstractAsyncContextManager[Relay]:

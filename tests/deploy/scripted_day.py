@@ -107,6 +107,8 @@ class ScriptedDay:
     def __init__(self, incidents: Incidents = EVENTFUL) -> None:
         self._incidents = incidents
         self._random = Random(20260302)
+        # Apart, so that the rest of the day does not depend on it.
+        self._loop_random = Random(20260303)
         self._coming: list[Arrival] = []
         self._queues = [Queue(name) for name in SINKS]
         self._bytes = 180 << 20
@@ -129,6 +131,7 @@ class ScriptedDay:
             self._sender(minute_s)
             self._requests(now_s)
             self._disk(minute_s)
+            self._loop()
             for queue in self._queues:
                 self._deliver(queue, now_s)
             yield Scrape(now_s, self._started_s, self._metrics)
@@ -247,6 +250,10 @@ class ScriptedDay:
             took_s += self._random.uniform(0.2, 1.4)
         self._metrics.store.committed(took_s)
         return took_s
+
+    def _loop(self) -> None:
+        for _ in range(SCRAPE_S):
+            self._metrics.process.loop_lagged(self._loop_random.lognormvariate(-7, 0.8))
 
     def _disk(self, minute_s: int) -> None:
         for beat in range(0, SCRAPE_S, 5):

@@ -124,7 +124,7 @@ class Relay:
                 return
             self._process = await asyncio.create_subprocess_exec(
                 *self._prefix,
-                *(sys.executable, "-m", "relay", *command),
+                *(sys.executable, "-m", "tests.loop_watch", *command),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -23,6 +23,8 @@ from typing import BinaryIO
 
 import orjson
 
+from tests import loop_watch
+
 _MODULES = ("relay.cli.serve", "relay.sinks.http", "relay.store.sqlite.opening")
 _LONGEST = 1 << 17
 """Longest request, of which the environment is most."""
@@ -156,6 +158,7 @@ def _main() -> None:
     gc.freeze()
     gc.enable()
     sys.argv = ["relay", *_serve(socket.socket(fileno=int(sys.argv[1])))]
+    loop_watch.watch_uvloop()
     import_module("relay.cli").main()
 
 

@@ -5,19 +5,22 @@ An event is a letter here; chains are written as words, one for each part: "ab c
 
 import asyncio
 import math
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from relay.core import sample_events
 from relay.core.delivery import SinkResponse
 from relay.core.errors import Misconfigured, Refused, Temporary
 from relay.core.event import LEAD_CAPTURED, Event
+from relay.core.large_bodies import LARGE_BYTES
 from relay.core.sink import Outcomes
-from relay.outbound.batching import BatchOnlySink, Chain, SplittingSink, cut
+from relay.outbound.batching import BatchOnlySink, Chain, SplittingSink, cut, prepare
 
 Say = Callable[[str], Outcomes]
 
@@ -274,3 +277,15 @@ def test_a_part_is_too_large_only_where_one_alone_is(
     for part in parts:
         assert len(part) == 1 or sum(sizes[place] for place in part) <= size_max
         assert 1 <= len(part) <= count_max
+
+
+@pytest.mark.parametrize(("size", "beside"), [(400, False), (5 * LARGE_BYTES, True)])
+async def test_only_the_messages_of_large_events_are_made_beside_the_event_loop(
+    size: int, beside: bool
+) -> None:
+    def make(event: Event) -> bool:
+        return threading.current_thread() is not threading.main_thread()
+
+    lead = sample_events.event(LEAD_CAPTURED)
+    made, failures = await prepare(make, [lead, replace(lead, body=bytes(size))])
+    assert (made, failures) == ({0: beside, 1: beside}, {})

@@ -5,7 +5,7 @@ import pytest
 from relay.core import sample_events
 from relay.core.errors import InvalidTemplate
 from relay.core.event import Event
-from relay.outbound.template import OUTPUT_MAX, Template, escaping, opens_with
+from relay.outbound.template import LOOPS_MAX, OUTPUT_MAX, Template, escaping, opens_with
 
 
 def braces(text: str) -> str:
@@ -158,7 +158,7 @@ def test_no_failure_repeats_a_value_of_the_event(source: str) -> None:
 @pytest.mark.parametrize(
     "source",
     [
-        "{% for i in range(90000) %}x{% endfor %}",
+        "{% for i in range(4000) %}{{ 'x' * 20 }}{% endfor %}",
         "{{ 'x' * 10 ** 9 }}",
         "{{ '█' * data.many }}",
         "{{ [0] * data.many }}",
@@ -167,6 +167,34 @@ def test_no_failure_repeats_a_value_of_the_event(source: str) -> None:
 )
 def test_an_output_beyond_the_cap_fails_and_says_the_cap(source: str) -> None:
     assert str(OUTPUT_MAX) in str(failure(source, event(b'{"many":1000000000000}')))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{% for i in range(5001) %}{% endfor %}",
+        "{% for i in range(5001) if false %}{% endfor %}",
+        "{% for i in range(80) %}{% for k in range(80) %}{% endfor %}{% endfor %}",
+        "{% macro m() %}{% for i in range(5001) %}{% endfor %}{% endmacro %}{{ m() }}",
+        "{% for i in [range(5001)] recursive %}{{ loop(i) if i is iterable }}{% endfor %}",
+    ],
+)
+def test_loops_that_run_too_often_fail_and_say_the_limit(source: str) -> None:
+    assert f"its loops run more than {LOOPS_MAX} times" in str(failure(source))
+
+
+def test_each_event_has_all_runs_of_the_loops_for_itself() -> None:
+    template = Template("{{ id }}{% for i in range(3000) %}{% endfor %}")
+    names = [sample_events.event("lead.captured", event_id=str(each)) for each in range(3)]
+    assert [template.render(each) for each in names] == ["0", "1", "2"]
+
+
+def test_a_loop_knows_its_length_and_its_condition() -> None:
+    template = Template(
+        "{% for i in range(9) if i is odd %}{{ loop.index }} of {{ loop.length }}"
+        "{{ '' if loop.last else ', ' }}{% endfor %}{% for i in [] %}{% else %}.{% endfor %}"
+    )
+    assert template.render(event()) == "1 of 4, 2 of 4, 3 of 4, 4 of 4."
 
 
 def test_ordinary_arithmetic_and_repetition_work() -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.caller import PATH, head, post, signed
+from tests.loop_watch import UvLoop
 from tests.receiver.hostile import EVENT
 from tests.receiver.rows import row
 from tests.service import Relay
@@ -24,7 +25,7 @@ def _row() -> None:
 
 @pytest.fixture
 def anyio_backend() -> object:
-    return "asyncio", {"use_uvloop": True}
+    return "asyncio", {"loop_factory": UvLoop}
 
 
 def upgrading(body: bytes, to: str = "h2c", *more: tuple[str, str]) -> bytes:

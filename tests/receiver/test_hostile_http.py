@@ -8,6 +8,7 @@ import pytest
 
 from tests import service
 from tests.caller import PATH, Caller, head, post, signed
+from tests.loop_watch import UvLoop
 from tests.receiver.hostile import EVENT
 from tests.receiver.rows import row
 from tests.service import Relay
@@ -24,7 +25,7 @@ def _row() -> None:
 
 @pytest.fixture
 def anyio_backend() -> object:
-    return "asyncio", {"use_uvloop": True}
+    return "asyncio", {"loop_factory": UvLoop}
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import asyncio
 import pytest
 
 from tests.caller import SECRET, head, now_s, post, signed
+from tests.loop_watch import UvLoop
 from tests.receiver.hostile import (
     EVENT,
     HEADERS,
@@ -34,7 +35,7 @@ def _row() -> None:
 
 @pytest.fixture
 def anyio_backend() -> object:
-    return "asyncio", {"use_uvloop": True}
+    return "asyncio", {"loop_factory": UvLoop}
 
 
 @pytest.mark.parametrize("odd", HEADERS, ids=lambda odd: odd.id)

@@ -25,6 +25,7 @@ from relay.server.connection_limit import (
 from relay.server.listener import Listener
 from tests.caller import PATH, Caller, post, signed
 from tests.guarantees.process import SECRET, Relay
+from tests.loop_watch import PlainLoop, UvLoop
 from tests.receiver.hostile import EVENT
 from tests.server.test_listener import Gate, client_address, listening, request, soon
 
@@ -32,7 +33,8 @@ FIRST, SECOND, PROXY = "127.0.0.1", "127.0.0.2", "127.0.0.3"
 
 
 @pytest.fixture(
-    params=[("asyncio", {"use_uvloop": True}), ("asyncio", {})], ids=["uvloop", "plain"]
+    params=[("asyncio", {"loop_factory": each}) for each in (UvLoop, PlainLoop)],
+    ids=["uvloop", "plain"],
 )
 def anyio_backend(request: pytest.FixtureRequest) -> object:
     return request.param
@@ -232,7 +234,7 @@ async def crowded(tmp_path: Path) -> AsyncIterator[Relay]:
 
 
 @pytest.mark.servers
-@pytest.mark.parametrize("anyio_backend", [("asyncio", {})])
+@pytest.mark.parametrize("anyio_backend", [("asyncio", {"loop_factory": PlainLoop})])
 async def test_idle_connections_beyond_all_files_silence_neither_listener(crowded: Relay) -> None:
     answer = await crowded.ask("/healthz")
     assert answer is not None

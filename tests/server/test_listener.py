@@ -16,13 +16,15 @@ from relay.core.errors import ListenFailed
 from relay.server.connection_limit import PUBLIC_MAX, ConnectionLimit
 from relay.server.http_protocol import PIECE_BYTES, PIPELINED_MAX
 from relay.server.listener import Listener, bind
+from tests.loop_watch import PlainLoop, UvLoop
 
 GRACE = Duration.parse("5s")
 LIMIT = ConnectionLimit(PUBLIC_MAX)
 
 
 @pytest.fixture(
-    params=[("asyncio", {"use_uvloop": True}), ("asyncio", {})], ids=["uvloop", "plain"]
+    params=[("asyncio", {"loop_factory": each}) for each in (UvLoop, PlainLoop)],
+    ids=["uvloop", "plain"],
 )
 def anyio_backend(request: pytest.FixtureRequest) -> object:
     return request.param

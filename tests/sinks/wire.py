@@ -8,9 +8,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
+from tests.loop_watch import PlainLoop, UvLoop
 from tests.stub_server import DEADLINE_S
 
-LOOPS = {"asyncio": False, "uvloop": True}
+LOOPS = {"asyncio": PlainLoop, "uvloop": UvLoop}
 """Tests' loop, and the one that the relay runs on."""
 
 

@@ -38,6 +38,7 @@ CONTRACT = {
     "relay_dead_letters": {"sink"},
     "relay_sink_state": {"sink", "state"},
     "relay_sink_standstill_seconds": {"sink"},
+    "relay_loop_lag_seconds": set(),
     "relay_store_commit_seconds": set(),
     "relay_store_bytes": set(),
     "relay_store_free_bytes": set(),
@@ -66,6 +67,7 @@ HISTOGRAMS = {
     "relay_signature_skew_seconds",
     "relay_attempt_seconds",
     "relay_delivery_lag_seconds",
+    "relay_loop_lag_seconds",
     "relay_store_commit_seconds",
 }
 DOCUMENT = Path(__file__).parents[2] / "docs" / "metrics.md"

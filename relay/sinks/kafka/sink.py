@@ -72,7 +72,7 @@ class KafkaSink(BatchOnlySink):
         self._cluster = Cluster(options, limit_s=self._limit_s)
 
     async def send_batch(self, events: Sequence[Event]) -> Outcomes:
-        records, failures = prepare(self._record, events)
+        records, failures = await prepare(self._record, events)
         outcomes = failures | await self._cluster.deliver(records, until_s=self._until_s())
         return [outcomes[number] for number in range(len(events))]
 

@@ -4,7 +4,8 @@ slack.md, sections 1 to 3.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any
 
 import httpx
@@ -15,6 +16,7 @@ from relay.core.config_values import Duration, Rate, Secret
 from relay.core.delivery import SinkResponse
 from relay.core.errors import InvalidTemplate, Misconfigured, Refused, Temporary
 from relay.core.event import Event
+from relay.core.large_bodies import BodyWorker
 from relay.core.setting_errors import Faults
 from relay.core.sink import SinkSettings
 from relay.core.sink_status import WaitReason
@@ -71,6 +73,9 @@ class Settings(SinkSettings, frozen=True, kw_only=True):
         return 0.0 if self.rate is None else 1 / self.rate
 
 
+_worker = BodyWorker("slack")
+"""One for all hooks."""
+
 Words = Callable[[Event], dict[str, Any]]
 """Turns an event into a payload; raises InvalidTemplate if it cannot."""
 
@@ -92,7 +97,7 @@ class SlackSink:
             self._burst = Burst(
                 settings.digest,
                 single=lambda event: self._in_time(self._send_one(event)),
-                digest=lambda events: self._in_time(self._post(digest(events))),
+                digest=lambda events: self._in_time(self._send_digest(events)),
                 interval_s=settings.interval_s(),
             )
         self._timeout = settings.timeout
@@ -116,7 +121,7 @@ class SlackSink:
 
     async def _send_one(self, event: Event) -> SinkResponse:
         try:
-            payload = self._words(event)
+            payload = await _worker.run(len(event.body), partial(self._words, event))
         except InvalidTemplate as error:
             raise Refused(f"the template fails on this event: {error}") from None
         try:
@@ -126,12 +131,17 @@ class SlackSink:
                 raise  # the dispatcher sends it again without
             refusal = error
         try:
-            answer = await self._post(plain_message(event))
+            plainest = await _worker.run(len(event.body), partial(plain_message, event))
+            answer = await self._post(plainest)
         except Refused as error:
             reason = f"{refusal.reason}; its plainest form fared no better: {error.reason}"
             raise Refused(reason, status=error.status, answer=error.answer) from None
         excerpt = f"{answer.excerpt} (in plainest form: {refusal.reason})"
         return SinkResponse(answer.status, excerpt)
+
+    async def _send_digest(self, events: Sequence[Event]) -> SinkResponse:
+        size = sum(len(event.body) for event in events)
+        return await self._post(await _worker.run(size, partial(digest, events)))
 
     async def check(self) -> str:
         if self._is_workflow:

@@ -4,6 +4,7 @@ import platform
 from typing import NamedTuple
 
 from relay import __version__
+from relay.telemetry.metrics.labels import FAST
 from relay.telemetry.metrics.registry import OPEN, Registry
 
 
@@ -37,6 +38,11 @@ class ProcessMetrics:
             "relay_config_last_reload_successful",
             "1 if the config that was read last is in use, 0 if it was refused.",
         )
+        self._loop_lag = registry.histogram(
+            "relay_loop_lag_seconds",
+            "Time that a callback due at any moment waits for the event loop.",
+            FAST,
+        )
         self.build = Build(__version__, revision, platform.python_version())
         self._build_info[self.build] = 1
         self.reloaded(successful=True)
@@ -49,6 +55,9 @@ class ProcessMetrics:
         self._build_info.clear()
         self.build = self.build._replace(**{engine: version})
         self._build_info[self.build] = 1
+
+    def loop_lagged(self, seconds: float) -> None:
+        self._loop_lag[()].observe(seconds)
 
     def reloaded(self, *, successful: bool) -> None:
         self._reload_good[()] = successful

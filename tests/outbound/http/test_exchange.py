@@ -24,7 +24,7 @@ RESET = "connection reset"
 
 @pytest.fixture(params=LOOPS.values(), ids=list(LOOPS))
 def anyio_backend(request: pytest.FixtureRequest) -> object:
-    return "asyncio", {"use_uvloop": request.param}
+    return "asyncio", {"loop_factory": request.param}
 
 
 @pytest.fixture(autouse=True)

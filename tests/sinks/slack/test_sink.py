@@ -2,17 +2,21 @@
 
 import asyncio
 import json
+import threading
 from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from relay.core import config_values, sample_events
 from relay.core.config_values import Rate
 from relay.core.errors import InvalidTemplate, Misconfigured, Refused, SinkError, Temporary
 from relay.core.event import KINDS, Event
+from relay.core.large_bodies import LARGE_BYTES
 from relay.sinks.slack import sink as slack
+from relay.sinks.slack.template import OwnMessage
 
 PATH = "/services/T0SECRET0/B0SECRET0/markedhooktoken"
 LEAD = sample_events.event("lead.captured", event_id="evt_lead")
@@ -114,6 +118,25 @@ async def test_a_message_is_posted_once_and_carries_the_event_id(hook: Hook) -> 
     assert "Event evt_lead" in json.dumps(hook.payloads[0]["blocks"][-1])
     assert hook.payloads[0]["unfurl_links"] is False
     assert hook.payloads[0]["unfurl_media"] is False
+
+
+async def test_only_a_large_message_is_made_beside_the_event_loop(
+    hook: Hook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[bool] = []
+    render = OwnMessage.render
+
+    def noted(self: OwnMessage, event: Event) -> dict[str, Any]:
+        threads.append(threading.current_thread() is not threading.main_thread())
+        return render(self, event)
+
+    monkeypatch.setattr(OwnMessage, "render", noted)
+    sink = made(hook, text="{{ id }}")
+    threads.clear()
+    await sink.send(LEAD)
+    await sink.send(replace(LEAD, body=LEAD.body + b" " * LARGE_BYTES))
+    await sink.close()
+    assert threads == [False, True]
 
 
 async def test_a_burst_becomes_one_message_that_delivers_every_event(hook: Hook) -> None:
@@ -437,7 +460,7 @@ def with_data(data: bytes) -> Event:
         ({"text": "\n{{ data.email }}"}, "text: line 2: email is missing in this event.*created"),
         ({"text": " "}, r"text: nothing is written \(tried with a sample of video.created\)"),
         (
-            {"text": "{% for i in range(70000) %}x{% endfor %}"},
+            {"text": "{% for i in range(4000) %}{{ 'x' * 20 }}{% endfor %}"},
             "text: the output is longer than 65536",
         ),
         ({"text": "{{ data.__class__ }}"}, "text: line 1: it uses something"),

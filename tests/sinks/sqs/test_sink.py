@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -76,6 +77,22 @@ async def test_only_the_first_sink_reads_the_description_of_sqs(
     monkeypatch.setattr(JSONFileLoader, "load_file", read)
     await make(url).send(lead)
     assert len(server.read(url)) == 2
+
+
+async def test_the_description_of_sqs_is_read_beside_the_event_loop(
+    server: MotoSqs, make: Make, lead: Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load_file, threads = JSONFileLoader.load_file, set[str]()
+
+    def read(*arguments: Any) -> Any:
+        threads.add(threading.current_thread().name)
+        return load_file(*arguments)
+
+    monkeypatch.setattr(JSONFileLoader, "load_file", read)
+    sqs._service_descriptions.cache_clear()
+    await make(server.put_queue("beside")).send(lead)
+    assert threads
+    assert threading.current_thread().name not in threads
 
 
 async def test_a_fifo_queue_keeps_one_of_two_with_the_same_event_id(

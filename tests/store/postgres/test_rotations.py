@@ -10,6 +10,7 @@ import pytest
 from relay.core.authentication import Authenticated, SigningSecret, SourceSettings
 from relay.core.config_values import Duration, Secret
 from relay.core.event import Event, Outcome
+from relay.core.large_bodies import BodyWorker
 from relay.receiver import secret_rotation
 from relay.receiver.secret_rotation import SecretRotations
 from relay.store import Store
@@ -55,6 +56,7 @@ class Member:
             store.quarantine,
             [source(OLD)],
             intake=cast("Any", self.intake),
+            worker=BodyWorker("requests"),
             metrics=Metrics(["main"], []),
             clock=clock,
         )
