@@ -1,7 +1,7 @@
 """Background tasks: gauges, heartbeat, retention, audience, the check after an unclean stop."""
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 
 from relay.core.clock import Clock, offset_ms
@@ -33,10 +33,20 @@ class Maintenance:
     """The background tasks of one store; a task that finds the store broken raises."""
 
     def __init__(
-        self, store: Store, *, metrics: Metrics, recent: RecentCounts, machine: Clock
+        self,
+        store: Store,
+        *,
+        metrics: Metrics,
+        recent: RecentCounts,
+        counted: Callable[[Mapping[str, Backlog]], None],
+        machine: Clock,
     ) -> None:
-        """`machine` is compared with the store's clock."""
+        """`counted` is called with the backlogs each time that they were read.
+
+        `machine` is compared with the store's clock.
+        """
         self._store = store
+        self._counted = counted
         self._metrics = metrics
         self._recent = recent
         self._machine = machine
@@ -79,6 +89,7 @@ class Maintenance:
         for sink, backlog in backlogs.items():
             self._metrics.backlog(sink, backlog.pending, backlog.dead, backlog.oldest_ms)
         self._metrics.store.set_size(size_bytes)
+        self._counted(backlogs)
         if (space := self._store.space()) is not None:
             self._metrics.store.set_space(space.free_bytes, floor=space.min_free_bytes)
         before, self._backlogs = self._backlogs, backlogs

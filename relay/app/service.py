@@ -77,9 +77,6 @@ class Service:
         self._traffic = Traffic()
         self._startup = StartupReport(store, metrics=metrics, clock=clock)
         self._recent = RecentCounts(metrics, clock)
-        self._maintenance = Maintenance(
-            store, metrics=metrics, recent=self._recent, machine=machine
-        )
         auditor = Auditor(store.audit, activity=self._activity, clock=clock)
         self._reloader = Reloader(
             config,
@@ -102,6 +99,13 @@ class Service:
             backpressure=backpressure,
             activity=self._activity,
             enricher=self._enrichment,
+        )
+        self._maintenance = Maintenance(
+            store,
+            metrics=metrics,
+            recent=self._recent,
+            counted=self.supervisor.sample,
+            machine=machine,
         )
         self.replayer = Replayer(
             store.operations,

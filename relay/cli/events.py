@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from relay.cli.backlog import place_of
 from relay.cli.client import Client, relay_command
 from relay.cli.output import ago, moment, pairs, safe, when
 from relay.cli.parameters import name_option
@@ -16,6 +17,7 @@ from relay.cli.tail import tail
 from relay.core.errors import ApiError
 
 _DAMAGED = " (damaged: it differs from the received body, and is not delivered)"
+_UNQUEUED = {"ahead": 0, "is_more": False, "of_key": 0}
 
 
 @click.group()
@@ -98,8 +100,10 @@ def _history(history: dict[str, Any], conditions: Sequence[dict[str, Any]]) -> I
     )
     yield "\ndeliveries"
     by_sink = {condition["name"]: condition for condition in conditions}
+    queue = {queued["sink"]: queued for queued in history.get("queue", ())}
     for delivery in event["deliveries"]:
-        yield _delivery(delivery, by_sink.get(delivery["sink"]))
+        sink = delivery["sink"]
+        yield _delivery(delivery, by_sink.get(sink), queue.get(sink, _UNQUEUED))
         for attempt in history["attempts"]:
             if attempt["sink"] == delivery["sink"]:
                 yield from _attempt(attempt)
@@ -110,15 +114,17 @@ def _history(history: dict[str, Any], conditions: Sequence[dict[str, Any]]) -> I
         yield f"  {line}"
 
 
-def _delivery(delivery: dict[str, Any], condition: dict[str, Any] | None) -> str:
+def _delivery(
+    delivery: dict[str, Any], condition: dict[str, Any] | None, queued: dict[str, Any]
+) -> str:
     state = delivery["status"]
     if state == "pending":
-        state = f"pending, {_blocker(delivery['due_ms'], condition)}"
+        state = f"pending, {_blocker(delivery['due_ms'], condition, queued)}"
     reason = f": {delivery['reason']}" if delivery["reason"] else ""
     return f"  {delivery['sink']}  {state}{safe(reason)}"
 
 
-def _blocker(due_ms: int | None, condition: dict[str, Any] | None) -> str:
+def _blocker(due_ms: int | None, condition: dict[str, Any] | None, queued: dict[str, Any]) -> str:
     """Describe what a pending delivery waits for."""
     if condition is None:
         return "waits: the config has no such sink"
@@ -126,12 +132,17 @@ def _blocker(due_ms: int | None, condition: dict[str, Any] | None) -> str:
     if state == "paused":
         return "waits: sink is paused"
     if due_ms is None:
-        return "waits for an earlier event"
+        count = queued["of_key"]
+        return f"waits for {f'{count:,} earlier events' if count > 1 else 'an earlier event'}"
     now_ms = time.time_ns() // 1_000_000
-    if state == "active" or due_ms > now_ms:
+    place = place_of(queued, condition)
+    if due_ms > now_ms or (state == "active" and not place):
         return f"due {ago(due_ms)}"
+    if state == "active":
+        return f"waits {place}"
     soon = next_ms is None or next_ms <= now_ms
-    return f"waits: sink is {state}, next try {'now' if soon else ago(next_ms)}"
+    text = f"waits: sink is {state}, next try {'now' if soon else ago(next_ms)}"
+    return f"{text}, {place}" if place else text
 
 
 def _attempt(attempt: dict[str, Any]) -> Iterator[str]:

@@ -6,6 +6,7 @@ from urllib.parse import quote
 import click
 
 from relay.cli import check_results
+from relay.cli.backlog import backlog_cells
 from relay.cli.client import Client, relay_command
 from relay.cli.completion import names_of
 from relay.cli.output import ago, deliveries, safe, table, waits_for
@@ -43,7 +44,7 @@ def _row(view: dict[str, Any]) -> dict[str, object]:
         "PENDING": view["pending"],
         "OLDEST": ago(view["oldest_pending_ms"]),
         "DEAD": view["dead"],
-        "PER MINUTE": condition["delivered_last_minute"],
+        **backlog_cells(condition, view["pending"]),
         "WAITS FOR": waits_for(condition),
         "NEXT TRY": ago(condition["next_try_ms"]),
         "LAST ERROR": None if error is None else f"{error} ({ago(error_ms)})",

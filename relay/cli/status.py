@@ -6,6 +6,7 @@ from typing import Any
 import click
 import httpx
 
+from relay.cli.backlog import backlog_cells
 from relay.cli.client import connected
 from relay.cli.output import ago, flow, moment, pairs, table, waits_for, when
 from relay.cli.parameters import json_option
@@ -90,6 +91,7 @@ def _sink(sink: dict[str, Any], *, now_ms: int) -> dict[str, object]:
         "STATE": condition["state"],
         "SINCE": ago(condition["since_ms"], now_ms=now_ms),
         "PENDING": "?" if sink["pending"] is None else sink["pending"],
+        **backlog_cells(condition, sink["pending"]),
         "OLDEST": ago(sink["oldest_pending_ms"], now_ms=now_ms),
         "REPLAY": ago(sink["replaying_since_ms"], now_ms=now_ms),
         "DEAD": "?" if sink["dead"] is None else sink["dead"],

@@ -4,6 +4,8 @@ from typing import Literal
 
 import msgspec
 
+from relay.core.flow import Flow
+
 State = Literal["active", "throttled", "parked", "paused"]
 
 WaitReason = Literal[
@@ -54,6 +56,8 @@ class SinkStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Since when deliveries were due and none began for no reason; None unless that is so."""
     is_elsewhere: bool = False
     """Whether another relay of a cluster dispatches it, or none yet."""
+    flow: Flow | None = None
+    """How its backlog moves; None until the relay that dispatches it has seen a minute of it."""
 
 
 class ThroughputWindow:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import msgspec
 from msgspec.structs import replace
 
+from relay.core.backlog_trend import BacklogTrend
 from relay.core.errors import Temporary
 from relay.core.sink import Sink, SinkSettings
 from relay.core.sink_status import SinkStatus
@@ -29,6 +30,8 @@ class ConfiguredSink(msgspec.Struct, eq=False):
     standstill: Standstill
     life: asyncio.Task[None] | None = None
     """None while another relay dispatches the sink."""
+    trend: BacklogTrend = msgspec.field(default_factory=BacklogTrend)
+    """Begun anew each time that this relay takes the sink over."""
     checks: set[asyncio.Task[str | None]] = msgspec.field(default_factory=set)
     """Those in progress."""
     is_closing: bool = False
@@ -56,6 +59,7 @@ class ConfiguredSink(msgspec.Struct, eq=False):
             status,
             waits_for=status.waits_for or ("order" if self.is_held_by_order else None),
             stands_still_since_ms=since_ms if self.standstill.seconds else None,
+            flow=self.trend.flow,
         )
 
     async def run_after(self, predecessors: Sequence[asyncio.Task[None]]) -> None:

@@ -8,6 +8,7 @@ from random import SystemRandom
 from typing import Any
 
 from relay import sinks
+from relay.core.backlog_trend import BacklogTrend, Sample
 from relay.core.backpressure import Backpressure
 from relay.core.clock import Clock
 from relay.core.config_values import Duration
@@ -19,7 +20,7 @@ from relay.core.sink_status import SinkStatus
 from relay.core.standstill import Standstill
 from relay.delivery.configured_sink import ConfiguredSink
 from relay.delivery.dispatcher import Dispatcher
-from relay.store import Store
+from relay.store import Backlog, Store
 from relay.telemetry import log
 from relay.telemetry.activity_stream import ActivityStream
 from relay.telemetry.metrics import Metrics
@@ -158,6 +159,7 @@ class DispatcherSupervisor:
             member.dispatcher.pause(since_ms=paused[member.name])
         if not member.is_rebuilding:
             member.standstill = Standstill(self._clock.monotonic())
+            member.trend = BacklogTrend()
         member.life = self._parts.create_task(member.run_after(before_it))
 
     async def paused(self) -> Mapping[str, int]:
@@ -316,6 +318,18 @@ class DispatcherSupervisor:
             or SinkStatus(name=name, type=each.settings.type, state="standby", is_elsewhere=True)
             for name, each in self._members.items()
         }
+
+    def sample(self, backlogs: Mapping[str, Backlog]) -> None:
+        """Add what is pending now to the trends of the sinks that are dispatched here."""
+        now_s, now_ms = self._clock.monotonic(), self._clock.now_ms()
+        for member in self.dispatched():
+            each = backlogs.get(member.name, Backlog())
+            member.trend.add(
+                Sample(now_s, now_ms, each.pending, each.ended, each.retrying),
+                is_active=member.dispatcher.status().state == "active",
+                give_up_after_s=member.settings.retry.give_up_after.seconds,
+            )
+            self._metrics.flows.set(member.name, member.trend.flow)
 
     async def pause(self, name: str) -> None:
         """Hold the sink's deliveries until `resume`, also over a restart; raises KeyError."""

@@ -68,6 +68,10 @@ class Backlog(msgspec.Struct, frozen=True):
     pending: int = 0
     dead: int = 0
     oldest_ms: int | None = None
+    retrying: int = 0
+    """Pending deliveries that wait for the time of their next try; 0 where another relay counts."""
+    ended: int = 0
+    """Deliveries that had ended at this relay, since its start, when `pending` was counted."""
 
 
 class FirstDue(msgspec.Struct, frozen=True, kw_only=True):

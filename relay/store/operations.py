@@ -11,6 +11,7 @@ from relay.store.records import (
     DeadLetter,
     EventRecord,
     History,
+    Queued,
     Reason,
 )
 from relay.store.replays import Mark, PlannedDelivery, Replay, ReplayCandidate, ReplayState
@@ -45,6 +46,10 @@ class Operations(Protocol):
 
     async def history(self, seq: int) -> History | None:
         """Return one event in full; None if it does not exist."""
+        ...
+
+    async def queued(self, seq: int) -> Sequence[Queued]:
+        """Count what is ahead of each pending delivery of an event, up to a limit."""
         ...
 
     async def dead_letters(self, selection: Selection, *, limit: int) -> Sequence[DeadLetter]:

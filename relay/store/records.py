@@ -24,6 +24,27 @@ class DeliveryRecord(msgspec.Struct, frozen=True):
     """The last replay that opened it."""
 
 
+AHEAD_MAX = 10_000
+"""Deliveries ahead of another that are counted at most."""
+
+
+class Queued(msgspec.Struct, frozen=True):
+    """Place of a pending delivery in its sink's queue."""
+
+    sink: str
+    ahead: int
+    """Deliveries that are due before it, new ones, replayed ones and retries each by themselves."""
+    is_more: bool
+    """Whether there are more than these."""
+    of_key: int
+    """Earlier deliveries of its ordering key, each of which has to end first."""
+
+    @classmethod
+    def of(cls, sink: str, ahead: int, of_key: int) -> Self:
+        """Make a place of counts that ended at one more than the limit."""
+        return cls(sink, min(ahead, AHEAD_MAX), ahead > AHEAD_MAX, min(of_key, AHEAD_MAX))
+
+
 class EventRecord(msgspec.Struct, frozen=True):
     """One event in a list."""
 

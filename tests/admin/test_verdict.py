@@ -11,6 +11,7 @@ from relay.admin.facts import Facts, SinkFacts, SourceFacts, StoreFacts
 from relay.admin.services import Reading
 from relay.admin.verdict import is_well, problems
 from relay.core.downtime import Interval
+from relay.core.flow import Flow
 from relay.core.sink_status import SinkStatus, State
 from relay.store.absences import Absence
 from relay.store.ownership import Cluster, FreeSink, Member
@@ -92,6 +93,27 @@ def _condition(state: State, *, since_ms: int) -> SinkStatus:
         last_error_ms=None,
         last_delivered_ms=None,
     )
+
+
+GROWING = Flow(
+    in_per_minute=168,
+    out_per_minute=30,
+    direction="growing",
+    wait_s=9680,
+    growing_since_ms=NOW_MS - 11 * MINUTE_MS,
+)
+TOO_LONG = Flow(
+    in_per_minute=0,
+    out_per_minute=30,
+    direction="draining",
+    wait_s=60_618,
+    end_s=60_618,
+    too_long_since_ms=NOW_MS - MINUTE_MS,
+)
+
+
+def flowing(flow: Flow, state: State = "active") -> SinkStatus:
+    return replace(_condition(state, since_ms=NOW_MS - HOUR_MS), flow=flow)
 
 
 def of_source(
@@ -273,6 +295,18 @@ FOUND: Mapping[str, tuple[Facts, str, str, str]] = {
         of_sink(pending=3, oldest_pending_ms=NOW_MS - HOUR_MS),
         "ticket",
         "sink crm is behind",
+        "relay events list --sink crm --outcome pending",
+    ),
+    "an active sink whose backlog grows": (
+        of_sink(condition=flowing(GROWING), pending=4840, oldest_pending_ms=NOW_MS - HOUR_MS),
+        "ticket",
+        "sink crm falls behind: 30 a minute out, 168 in",
+        "relay events list --sink crm --outcome pending",
+    ),
+    "an active sink whose backlog takes longer than give_up_after": (
+        of_sink(condition=flowing(TOO_LONG), pending=30_309),
+        "ticket",
+        "sink crm needs about 17 h for what waits, longer than its give_up_after",
         "relay events list --sink crm --outcome pending",
     ),
     "a replay that makes no progress": (
@@ -481,3 +515,28 @@ def test_a_name_with_a_blank_is_quoted_in_the_command() -> None:
 def test_an_unread_backlog_is_reported_as_unknown() -> None:
     facts = of_sink("parked", pending=None)
     assert "backlog unknown" in problems(facts)[0].why
+
+
+def test_a_growing_backlog_is_one_finding_with_its_figures_since_it_grows() -> None:
+    facts = of_sink(
+        condition=flowing(GROWING), pending=4840, oldest_pending_ms=NOW_MS - 40 * MINUTE_MS
+    )
+    (finding,) = problems(facts)
+    assert finding.since_ms == GROWING.growing_since_ms
+    assert finding.why == (
+        "4,840 pending, the oldest for 40 min; if nothing more came, it would take about 3 h; "
+        "raise its rate or concurrency, or make its destination faster"
+    )
+    assert not is_well([finding])
+
+
+@pytest.mark.parametrize("state", ["paused", "parked", "throttled"])
+def test_a_sink_that_is_not_active_keeps_its_own_finding(state: State) -> None:
+    facts = of_sink(condition=flowing(GROWING, state), pending=4840)
+    (finding,) = problems(facts)
+    assert finding.what == f"sink crm is {state}"
+
+
+def test_a_backlog_that_grows_for_less_than_ten_minutes_is_none() -> None:
+    flow = replace(GROWING, growing_since_ms=None)
+    assert not problems(of_sink(condition=flowing(flow), pending=4840))

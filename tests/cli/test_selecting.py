@@ -137,6 +137,15 @@ async def test_a_pending_delivery_shows_its_blocker(tmp_path: Path) -> None:
         assert "crm  pending, waits: sink is paused\n" in output
 
 
+async def test_a_pending_delivery_with_others_ahead_of_it_is_never_due_now(tmp_path: Path) -> None:
+    slow = 'rate = "1/h"'
+    async with StubServer() as destination, commanding(tmp_path, destination, slow) as (relay, run):
+        await send(relay, *(body(f"event-{number}") for number in range(5)))
+        await relay.until_counted("relay_deliveries_total", "delivered", "crm", value=1)
+        output = (await run("events", "show", "event-4")).output
+        assert "crm  pending, waits behind 3" in output
+
+
 async def test_a_dry_run_shows_the_effect_and_a_selection_is_required(tmp_path: Path) -> None:
     async with StubServer() as destination, commanding(tmp_path, destination) as (relay, run):
         destination.reply = lambda _: Reply(422)

@@ -14,6 +14,7 @@ from relay.core.delivery import Attempt, Delivery, Result, Settlement
 from relay.core.event import LEAD_CAPTURED, Event, Outcome, Unreadable
 from relay.core.routing import Verdict
 from relay.store import Lease, Store, Tier
+from relay.store.selection import Selection
 from tests.conftest import NOW_MS, ManualClock
 
 TAKES = Verdict("sales", "takes", "events and sources match")
@@ -480,12 +481,30 @@ class Counting:
             await store.settle(settlement(deliveries[1], "dead"))
             before = await store.backlogs()
         async with shelf.open() as store:
-            assert await store.backlogs() == before
+            kept = {sink: replace(each, ended=0) for sink, each in before.items()}
+            assert await store.backlogs() == kept
             assert await accept(store, event("a"), event("z")) == ["duplicate", "accepted"]
             again = await lease(store, now_ms=NOW_MS + 5)
             assert len(again.deliveries) == 3
             assert max(each.attempts for each in again.deliveries) == 1
             assert await shelf.unreadable() == 1
+
+    async def test_a_backlog_counts_what_ended_and_what_waits_for_its_next_try(
+        self, shelf: Shelf
+    ) -> None:
+        async with shelf.open() as store:
+            await accept(store, *map(event, "abcde"))
+            begun = (await store.backlogs())["sales"].ended
+            deliveries = (await lease(store, limit=4)).deliveries
+            await store.settle(settlement(deliveries[0]))
+            await store.settle(settlement(deliveries[1], "dead"))
+            await store.settle(settlement(deliveries[2], "retry", due_ms=NOW_MS + 60_000))
+            await store.settle(settlement(deliveries[3], "retry", due_ms=NOW_MS))
+            last = (await store.operations.events(Selection(id="e"), (), limit=1))[0].seq
+            assert await store.operations.give_up(last, "sales", now_ms=NOW_MS)
+            backlog = (await store.backlogs())["sales"]
+            assert backlog.ended - begun == 3
+            assert (backlog.pending, backlog.dead, backlog.retrying) == (2, 1, 1)
 
     async def test_leased_deliveries_are_due_after_a_restart(self, shelf: Shelf) -> None:
         async with shelf.open() as store:

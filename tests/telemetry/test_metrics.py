@@ -1,5 +1,6 @@
 """Every metric of the contract exists from the start, with its name and labels."""
 
+import math
 import re
 import shutil
 import subprocess
@@ -9,6 +10,7 @@ import pytest
 from prometheus_client import REGISTRY
 from prometheus_client.parser import text_string_to_metric_families
 
+from relay.core.flow import Flow
 from relay.core.totals import Total
 from relay.telemetry.metrics import UNKNOWN, Metrics
 from relay.telemetry.metrics.labels import CODES, REASONS, SKEW
@@ -47,6 +49,9 @@ CONTRACT = {
 }
 OURS: dict[str, set[str]] = {
     "relay_sink_waits_for": {"sink", "reason"},
+    "relay_backlog_flow_per_second": {"sink", "direction"},
+    "relay_backlog_expected_end_seconds": {"sink"},
+    "relay_sink_falls_behind": {"sink", "reason"},
     "relay_connections_limited_total": {"listener", "reason"},
     "relay_damaged_bodies_total": {"sink"},
     "relay_downtime_seconds": set(),
@@ -233,6 +238,34 @@ def test_a_backlog_has_the_time_of_its_oldest_event(metrics: Metrics) -> None:
     assert value(metrics, oldest, sink="crm") == 1_700_000_000
     metrics.backlog("crm", 0, 1, None)
     assert value(metrics, oldest, sink="crm") == 0
+
+
+def test_the_flow_of_a_backlog_is_shown_per_second(metrics: Metrics) -> None:
+    flow = Flow(in_per_minute=168, out_per_minute=30, direction="growing", growing_since_ms=1)
+    metrics.flows.set("crm", flow)
+    name = "relay_backlog_flow_per_second"
+    assert value(metrics, name, sink="crm", direction="in") == 2.8
+    assert value(metrics, name, sink="crm", direction="out") == 0.5
+    assert value(metrics, "relay_backlog_expected_end_seconds", sink="crm") == math.inf
+    assert value(metrics, "relay_sink_falls_behind", sink="crm", reason="growing") == 1
+    assert value(metrics, "relay_sink_falls_behind", sink="crm", reason="too_long") == 0
+
+
+def test_a_flow_that_is_not_known_is_no_number(metrics: Metrics) -> None:
+    metrics.flows.set("crm", None)
+    for name, labels in (
+        ("relay_backlog_flow_per_second", {"direction": "in"}),
+        ("relay_backlog_expected_end_seconds", {}),
+    ):
+        assert str(value(metrics, name, sink="crm", **labels)) == "nan"
+    assert value(metrics, "relay_sink_falls_behind", sink="crm", reason="growing") == 0
+
+
+def test_the_flow_of_a_sink_that_another_relay_dispatches_is_not_shown(metrics: Metrics) -> None:
+    metrics.flows.set("crm", None)
+    metrics.drop_sink_state("crm")
+    text = metrics.exposition("")[0].decode()
+    assert not re.search(r'^relay_(backlog|sink_falls)\w*\{.*sink="crm"', text, re.MULTILINE)
 
 
 def test_a_sink_is_in_one_state_only(metrics: Metrics) -> None:

@@ -10,7 +10,7 @@ from relay.admin.api.filters import PROBLEMS, selected
 from relay.admin.api.parameters import Filter, Limit, Milliseconds, Number, Page, Text
 from relay.admin.operation import Operation
 from relay.admin.services import AdminServices
-from relay.store.records import AttemptRecord, EventRecord, History
+from relay.store.records import AttemptRecord, EventRecord, History, Queued
 from relay.store.related import Related
 from relay.store.search import Count
 
@@ -79,9 +79,11 @@ class EventHistory(msgspec.Struct, frozen=True, kw_only=True):
     is_damaged: bool
     """Whether the stored bytes differ from the received ones, by their digest."""
     attempts: Sequence[AttemptRecord]
+    queue: Sequence[Queued] = ()
+    """Places of its pending deliveries; empty in a person's data."""
 
 
-def event_history(history: History) -> EventHistory:
+def event_history(history: History, queue: Sequence[Queued] = ()) -> EventHistory:
     """Convert a history to JSON-compatible values."""
     body = history.body
     return EventHistory(
@@ -91,6 +93,7 @@ def event_history(history: History) -> EventHistory:
         body_base64=None if body is None else base64.b64encode(body).decode(),
         is_damaged=history.is_damaged,
         attempts=history.attempts,
+        queue=queue,
     )
 
 
@@ -136,7 +139,7 @@ async def show_event(admin: AdminServices, path: EventNumber) -> EventHistory:
     history = await admin.store.operations.history(path.seq)
     if history is None:
         raise HTTPException(404, f"There is no event {path.seq}.")
-    return event_history(history)
+    return event_history(history, await admin.store.operations.queued(path.seq))
 
 
 _MISSING = {404: "There is no such event."}

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from relay.admin.facts import SinkFacts
 from relay.admin.verdict.finding import Finding, Severity, is_over
+from relay.core.flow import Flow, about, rates
 from relay.core.minutes import DAY_MS, MINUTE_MS
 from relay.core.sink_status import SinkStatus
 from relay.core.units import span
@@ -86,9 +87,11 @@ def _closed(sink: SinkFacts, status: SinkStatus, *, now_ms: int) -> Finding:
 
 
 def _slow(sink: SinkFacts, status: SinkStatus, *, now_ms: int) -> Iterator[Finding]:
-    """Report an active sink that is still behind."""
+    """Report an active sink that is still behind, or falls behind."""
     why = "; ".join(filter(None, (status.last_error, _backlog(sink, now_ms=now_ms))))
-    if is_over(sink.oldest_pending_ms, BEHIND_MS, now_ms=now_ms):
+    if status.flow is not None and status.flow.falls_behind:
+        yield _falling_behind(sink, status.flow, why)
+    elif is_over(sink.oldest_pending_ms, BEHIND_MS, now_ms=now_ms):
         yield Finding(
             severity="ticket",
             what=f"sink {sink.name} is behind",
@@ -111,6 +114,25 @@ def _slow(sink: SinkFacts, status: SinkStatus, *, now_ms: int) -> Iterator[Findi
         )
 
 
+def _falling_behind(sink: SinkFacts, flow: Flow, why: str) -> Finding:
+    wait = "" if flow.wait_s is None else about(flow.wait_s)
+    if flow.growing_since_ms is not None:
+        what = f"sink {sink.name} falls behind: {rates(flow)}"
+        if wait:
+            why = f"{why}; if nothing more came, it would take {wait}"
+    else:
+        what = f"sink {sink.name} needs {wait} for what waits, longer than its give_up_after"
+        why = f"{why}; {rates(flow)}"
+    return Finding(
+        severity="ticket",
+        what=what,
+        since_ms=flow.growing_since_ms or flow.too_long_since_ms,
+        why=f"{why}; raise its rate or concurrency, or make its destination faster",
+        next=f"relay events list --sink {shlex.quote(sink.name)} --outcome pending",
+        runbook="relaysinkfallsbehind",
+    )
+
+
 def _dead_letters(sink: SinkFacts) -> Iterator[Finding]:
     if sink.dead:
         yield Finding(
@@ -128,4 +150,4 @@ def _backlog(sink: SinkFacts, *, now_ms: int) -> str:
         return "backlog unknown"
     oldest_ms = sink.oldest_pending_ms
     age = "" if oldest_ms is None else f", the oldest for {span(now_ms - oldest_ms)}"
-    return f"{sink.pending} pending{age}"
+    return f"{sink.pending:,} pending{age}"

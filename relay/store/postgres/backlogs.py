@@ -5,6 +5,7 @@ Those of sinks without an owner, because no config names them, are counted with 
 
 import math
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from relay.core.clock import Clock
 from relay.store import Backlog
@@ -38,23 +39,25 @@ _SINKS = " UNION ".join(
 # The first pending event that no replay has opened is the oldest one.
 _COUNT_PENDING = " UNION ALL ".join(
     f"""
-SELECT count(*) AS pending, min(event) FILTER (WHERE replay IS NULL) AS first
-FROM relay.deliveries AS d WHERE d.sink = own.sink AND {condition}
+SELECT count(*) AS pending, min(event) FILTER (WHERE replay IS NULL) AS first,
+    {"count(*) FILTER (WHERE due_at > %(now)s)" if tier == "tried" else "0"} AS retrying
+FROM relay.deliveries AS d WHERE d.sink = own.sink AND status = 'pending' AND {belongs}
 """
-    for condition in _PENDING
+    for tier, belongs in OF_TIER.items()
 )
 # All in one statement, because each relay runs it every second.
 _COUNT = f"""
 WITH counted AS MATERIALIZED (
     SELECT
-        own.sink, p.pending,
+        own.sink, p.pending, p.retrying,
         (
             SELECT count(*) FROM relay.deliveries AS d WHERE d.sink = own.sink AND status = 'dead'
         ) AS dead,
         (SELECT received_at FROM relay.events WHERE seq = p.first) AS oldest_at
     FROM (SELECT unnest(%(own)b::text[]) COLLATE "C" AS sink) AS own,
         LATERAL (
-            SELECT sum(pending)::bigint AS pending, min(first) AS first
+            SELECT sum(pending)::bigint AS pending, min(first) AS first,
+                sum(retrying)::bigint AS retrying
             FROM ({_COUNT_PENDING}) AS tier
         ) AS p
 ),
@@ -66,10 +69,10 @@ written AS (
     WHERE (b.pending, b.dead, b.oldest_at)
         IS DISTINCT FROM (excluded.pending, excluded.dead, excluded.oldest_at)
 )
-SELECT sink, pending, dead, oldest_at FROM counted
-UNION ALL SELECT sink, pending, dead, oldest_at FROM relay.backlogs
+SELECT sink, pending, dead, oldest_at, retrying FROM counted
+UNION ALL SELECT sink, pending, dead, oldest_at, 0 FROM relay.backlogs
 WHERE sink <> ALL (%(own)b::text[])
-UNION ALL SELECT sink, NULL, NULL, NULL FROM ({_SINKS}) AS s
+UNION ALL SELECT sink, NULL, NULL, NULL, 0 FROM ({_SINKS}) AS s
 WHERE sink <> ALL (%(own)b::text[])
     AND NOT EXISTS (SELECT FROM relay.backlogs AS b WHERE b.sink = s.sink)
 """
@@ -79,12 +82,25 @@ SELECT sink FROM relay.ownership WHERE holder IS NOT NULL AND expires_at > clock
 _READ = "SELECT sink, pending, dead, oldest_at FROM relay.backlogs"
 
 
+class _Own(NamedTuple):
+    """What this relay keeps of its count of one sink."""
+
+    retrying: int
+    ended: int
+
+
 class Backlogs:
     """Counts the backlogs of this relay's sinks, and reads those of all."""
 
-    def __init__(self, connection: Connection, fences: Fences, clock: Clock) -> None:
+    def __init__(
+        self, connection: Connection, fences: Fences, ended: Mapping[str, int], clock: Clock
+    ) -> None:
+        """`ended` are the deliveries that this relay has ended, by sink; it grows."""
         self._connection = connection
         self._fences = fences
+        self._ended = ended
+        self._own: dict[str, _Own] = {}
+        """As of the last count."""
         self._clock = clock
         self._known: set[str] = set()
         """Sinks that the last count has found, of all relays."""
@@ -101,8 +117,11 @@ class Backlogs:
         # A receipt in the future, from a clock that was ahead, would give a negative age.
         now_ms = self._clock.now_ms()
         return {
-            sink: Backlog(pending, dead, None if oldest_ms is None else min(oldest_ms, now_ms))
-            for sink, pending, dead, oldest_ms in rows
+            sink: Backlog(
+                pending, dead, None if oldest_ms is None else min(oldest_ms, now_ms), *own
+            )
+            for sink, pending, dead, oldest_ms, *_ in rows
+            for own in (self._own.get(sink) or _Own(0, self._ended.get(sink, 0)),)
         }
 
     def _refresh(self, db: Database) -> list[Row]:
@@ -117,19 +136,22 @@ class Backlogs:
             return self._fences.holds(sink) or (owned is not None and sink not in owned)
 
         ours = {sink for sink in self._known | set(self._seen) if is_ours(sink)}
-        rows = _count(db, ours)
+        ended = dict(self._ended)
+        now_ms = self._clock.now_ms()
+        rows = _count(db, ours, now_ms=now_ms)
         new = {row[0] for row in rows if row[0] not in ours and is_ours(row[0])}
         if new:
-            rows = _count(db, ours | new)
+            rows = _count(db, ours | new, now_ms=now_ms)
         self._known = {row[0] for row in rows}
+        self._own = {row[0]: _Own(row[4], ended.get(row[0], 0)) for row in rows if is_ours(row[0])}
         now_s = self._clock.monotonic()
         self._count_from_s = now_s + COST_FACTOR * (now_s - started_s)
         return [row for row in rows if row[1] is not None]
 
 
-def _count(db: Database, sinks: Iterable[str]) -> list[Row]:
+def _count(db: Database, sinks: Iterable[str], *, now_ms: int) -> list[Row]:
     """Count the backlogs of some sinks, and return them with those that others have counted.
 
     A sink that nobody has counted is returned without figures.
     """
-    return db.execute(_COUNT, {"own": list(sinks)}).fetchall()
+    return db.execute(_COUNT, {"own": list(sinks), "now": now_ms}).fetchall()

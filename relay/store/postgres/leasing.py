@@ -196,6 +196,7 @@ class Leasing(Part):
                 stays = STATUS_AFTER[outcome.settlement.attempt.result] is Status.PENDING
                 due_ms = outcome.settlement.due_ms if stays else None
                 leases.settled(delivery, due_ms)
+                self._shared.ended[delivery.sink] += is_written and not stays
                 if not is_written and outcome.fence is not None:
                     self._fences.lost(delivery.sink, outcome.fence)
 

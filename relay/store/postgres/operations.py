@@ -6,7 +6,7 @@ from functools import partial
 from relay.core.routing import Route
 from relay.store.operations import GoesOn, always
 from relay.store.overview import Overview
-from relay.store.postgres import operator_queries, operator_writes, orders, recent
+from relay.store.postgres import operator_queries, operator_writes, orders, queue, recent
 from relay.store.postgres import overview as overviews
 from relay.store.postgres import replays as replay_queries
 from relay.store.postgres.shared import Part, Shared
@@ -19,6 +19,7 @@ from relay.store.records import (
     DeadLetter,
     EventRecord,
     History,
+    Queued,
     Reason,
 )
 from relay.store.replays import Mark, PlannedDelivery, Replay, ReplayCandidate, ReplayState
@@ -55,6 +56,9 @@ class PostgresOperations(Part):
 
     async def history(self, seq: int) -> History | None:
         return await self._reader.read(lambda db: operator_queries.history(db, seq))
+
+    async def queued(self, seq: int) -> Sequence[Queued]:
+        return await self._reader.read(lambda db: queue.queued(db, seq))
 
     async def dead_letters(self, selection: Selection, *, limit: int) -> Sequence[DeadLetter]:
         return await self._searcher.read(
@@ -111,6 +115,7 @@ class PostgresOperations(Part):
         )
         # The next one of its turn may be due earlier than those that were looked at last.
         self._shared.leases.walk_again([sink])
+        self._shared.ended[sink] += given_up
         return given_up
 
     async def choose(

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 
+from relay.core.delivery import Status
 from relay.store.audience.rollup import forget_person
 from relay.store.audience.tables import ROLLED_TO
 from relay.store.email_matcher import EmailMatcher
@@ -64,7 +65,13 @@ class PostgresPersonalDataSteps(Part):
             erasure_log.note(db, change, removed)
             return removed
 
-        await self._shared.background.transact(remove, done)
+        def removed(traces: Traces) -> None:
+            for (sink, status), count in traces.moved.items():
+                if status is Status.PENDING:
+                    self._shared.ended[sink] -= count
+            done(traces)
+
+        await self._shared.background.transact(remove, removed)
 
     async def note(self, change: Change) -> None:
         await self._shared.background.transact(lambda db: erasure_log.note(db, change, Traces()))

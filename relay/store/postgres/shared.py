@@ -1,5 +1,6 @@
 """What the parts of a store share."""
 
+from collections import Counter
 from uuid import UUID
 
 import msgspec
@@ -42,6 +43,8 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True):
     vacuum: Vacuum
     member: UUID
     """This relay, among all that use the store; a new one at each start."""
+    ended: Counter[str] = msgspec.field(default_factory=Counter)
+    """Deliveries that this relay has ended since its start, by sink."""
 
 
 class Part:

@@ -82,7 +82,7 @@ class PostgresStore:
         self._followed_s = clock.monotonic()
         self._writer = shared.writer
         self._accept = acceptance = Acceptance(shared.turns)
-        self._backlogs = Backlogs(shared.reader, shared.fences, clock)
+        self._backlogs = Backlogs(shared.reader, shared.fences, shared.ended, clock)
         self._leasing = Leasing(shared, clock)
         self._size = Size(shared.reader, settings.schema, clock)
         self._expire_to: int | None = None

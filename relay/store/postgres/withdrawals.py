@@ -55,6 +55,7 @@ class Withdrawals(Part):
         mine = [(each.event, each.sink) for each in rows if self._may_withdraw(each)]
         if mine:
             await self._background.transact(lambda db: operator_writes.restore(db, replay, mine))
+            self._shared.ended.update(sink for _, sink in mine)
             self._leases.walk_again({sink for _, sink in mine})
         return max(rows[-1].event, since + 1) if len(rows) == STEP_ROWS else None
 

@@ -14,11 +14,12 @@ from relay.store.records import (
     DeadLetter,
     EventRecord,
     History,
+    Queued,
     Reason,
 )
 from relay.store.replays import Mark, PlannedDelivery, Replay, ReplayCandidate, ReplayState
 from relay.store.selection import Selection
-from relay.store.sqlite import due, operator_queries, operator_writes, recent
+from relay.store.sqlite import due, operator_queries, operator_writes, queue, recent
 from relay.store.sqlite import overview as sqlite_overview
 from relay.store.sqlite import replays as replay_queries
 from relay.store.sqlite.shared import Part, Shared
@@ -51,6 +52,9 @@ class SqliteOperations(Part):
 
     async def history(self, seq: int) -> History | None:
         return await self._reader.read(lambda db: operator_queries.history(db, seq))
+
+    async def queued(self, seq: int) -> Sequence[Queued]:
+        return await self._reader.read(lambda db: queue.queued(db, seq))
 
     async def dead_letters(self, selection: Selection, *, limit: int) -> Sequence[DeadLetter]:
         return await self._searcher.read(

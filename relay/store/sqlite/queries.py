@@ -62,6 +62,16 @@ _OLDEST = """
 SELECT e.received_at FROM deliveries d JOIN events e ON e.seq = d.event
 WHERE d.sink = ? AND d.status = 'pending' AND d.replay IS NULL ORDER BY d.event LIMIT 1
 """
+RETRYING_MAX = 10_000
+"""Counted at most: the count is made each second."""
+
+_RETRYING = f"""
+SELECT count(*) FROM (
+    SELECT 1 FROM deliveries
+    WHERE sink = ? AND status = 'pending' AND tries > 0 AND due_at > ? AND due_at < {HELD_MS}
+    LIMIT {RETRYING_MAX}
+)
+"""
 # One query per partial index: any other reads and sorts the whole table.
 TALLIES = (
     *(
@@ -155,6 +165,11 @@ def oldest(db: sqlite3.Connection, sinks: Iterable[str]) -> dict[str, int]:
     """Return the receipt of each sink's oldest pending event."""
     rows = ((sink, db.execute(_OLDEST, (sink,)).fetchone()) for sink in sinks)
     return {sink: row[0] for sink, row in rows if row is not None}
+
+
+def retrying(db: sqlite3.Connection, sinks: Iterable[str], *, now_ms: int) -> dict[str, int]:
+    """Count each sink's pending deliveries that wait for the time of their next try."""
+    return {sink: db.execute(_RETRYING, (sink, now_ms)).fetchone()[0] for sink in sinks}
 
 
 def tallies(db: sqlite3.Connection) -> dict[str, dict[Status, int]]:

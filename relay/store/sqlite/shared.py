@@ -1,7 +1,7 @@
 """What the parts of a store share: connections, free space, and state in memory."""
 
 import asyncio
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable
 
 import msgspec
@@ -38,6 +38,8 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True):
     tallies: defaultdict[str, dict[Status, int]]
     """Numbers of pending and dead deliveries, by sink."""
     outstanding: Outstanding
+    ended: Counter[str] = msgspec.field(default_factory=Counter)
+    """Deliveries that have ended since the store was opened, by sink."""
     leased: defaultdict[str, set[int]] = msgspec.field(default_factory=lambda: defaultdict(set))
     """Deliveries that a dispatcher may be sending: numbers of their events, by sink."""
     cancelled: set[int] = msgspec.field(default_factory=set)
@@ -64,6 +66,8 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True):
         """Update the tallies by the status changes of a write."""
         for (sink, status), change in moved.items():
             self.tallies[sink][status] += change
+            if status is Status.PENDING and change < 0:
+                self.ended[sink] -= change
 
 
 class Part:

@@ -224,6 +224,7 @@ class SqliteStore:
                 if status is not None:
                     self._tallies[delivery.sink][Status.PENDING] -= 1
                     self._tallies[delivery.sink][status] += 1
+                    self._shared.ended[delivery.sink] += status is not Status.PENDING
 
         await self._writer.submit(_SETTLE, settlements, done)
 
@@ -259,12 +260,22 @@ class SqliteStore:
 
     async def backlogs(self) -> Mapping[str, Backlog]:
         waiting = [sink for sink, tally in self._tallies.items() if tally[Status.PENDING]]
-        oldest = await self._read(self._shared.reader, lambda db: queries.oldest(db, waiting))
-        # A receipt in the future, from a clock that was ahead, would give a negative age.
         now_ms = self.clock.now_ms()
+
+        def find(db: sqlite3.Connection) -> tuple[Mapping[str, int], Mapping[str, int]]:
+            return queries.oldest(db, waiting), queries.retrying(db, waiting, now_ms=now_ms)
+
+        oldest, retrying = await self._read(self._shared.reader, find)
+        # A receipt in the future, from a clock that was ahead, would give a negative age.
         received = {sink: min(ms, now_ms) for sink, ms in oldest.items()}
         return {
-            sink: Backlog(tally[Status.PENDING], tally[Status.DEAD], received.get(sink))
+            sink: Backlog(
+                tally[Status.PENDING],
+                tally[Status.DEAD],
+                received.get(sink),
+                retrying.get(sink, 0),
+                self._shared.ended[sink],
+            )
             for sink, tally in self._tallies.items()
         }
 

@@ -12,6 +12,7 @@ from relay.core.delivery import Result
 from relay.core.event import LEAD_CAPTURED, MILESTONES, Outcome
 from relay.core.totals import Total
 from relay.telemetry.metrics.cluster import ClusterMetrics
+from relay.telemetry.metrics.flow import FlowMetrics
 from relay.telemetry.metrics.labels import (
     ALL_KINDS,
     ATTEMPT,
@@ -69,6 +70,7 @@ class Metrics:
         self.store = StoreMetrics(self._registry)
         self.cluster = ClusterMetrics(self._registry)
         self.outages = OutageMetrics(self._registry)
+        self.flows = FlowMetrics(self._registry)
         self._define()
         self._define_for_sources()
         self._define_for_sinks()
@@ -311,10 +313,11 @@ class Metrics:
         self._standstills[sink] = seconds
 
     def drop_sink_state(self, sink: str) -> None:
-        """Stop exposing the state of a sink that another relay dispatches now."""
+        """Stop exposing how a sink is that another relay dispatches now."""
         for gauge in (self._states, self._waits):
             gauge.drop(sink)
         self._standstills[sink] = 0
+        self.flows.drop(sink)
 
     def last_events_ms(self, source: str) -> dict[str, int]:
         """Return the receipt of the last event of each kind, in milliseconds since the epoch."""

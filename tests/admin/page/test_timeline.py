@@ -5,8 +5,9 @@ from typing import Any
 from relay.admin.page.views.events.steps import Record
 from relay.admin.page.views.events.timeline import Timeline, timeline
 from relay.core.delivery import Status
+from relay.core.flow import Flow
 from relay.core.sink_status import SinkStatus
-from relay.store.records import AttemptRecord, DeliveryRecord, EventRecord
+from relay.store.records import AttemptRecord, DeliveryRecord, EventRecord, Queued
 from relay.store.replays import Mark, Replay
 from relay.store.selection import Selection
 from relay.store.sink_states import Span
@@ -41,7 +42,13 @@ def laid_out(
     return timeline(Record(event=event, attempts=attempts, **given))
 
 
-def waiting(state: Any, *, due_in_ms: int | None = 5000, next_in_ms: int | None = None) -> Any:
+def waiting(
+    state: Any,
+    *,
+    due_in_ms: int | None = 5000,
+    next_in_ms: int | None = None,
+    queued: Queued | None = None,
+) -> Any:
     """The last step of an event whose only delivery is pending."""
     now_ms = START_MS + 60_000
     due_ms = None if due_in_ms is None else now_ms + due_in_ms
@@ -50,10 +57,12 @@ def waiting(state: Any, *, due_in_ms: int | None = 5000, next_in_ms: int | None 
         type="http",
         state=state,
         next_try_ms=None if next_in_ms is None else now_ms + next_in_ms,
+        flow=Flow(in_per_minute=0, out_per_minute=30, direction="draining"),
     )
     steps = laid_out(
         deliveries=[delivery(Status.PENDING, due_ms=due_ms)],
         statuses={"crm": status},
+        queue={} if queued is None else {"crm": queued},
         give_up_ms={"crm": 3 * 86_400_000},
     ).steps
     at_ms = steps[-1].at_ms
@@ -137,6 +146,19 @@ def test_the_next_try_says_when_it_comes_or_what_it_waits_for() -> None:
     assert waiting("parked", due_in_ms=-1, next_in_ms=700) == (700, "waits: the sink is parked")
     assert waiting("throttled", due_in_ms=-1) == (0, "waits: the sink is throttled")
     assert waiting("active", due_in_ms=None)[1].startswith("waits for an earlier event")
+    behind = Queued("crm", 30_309, is_more=False, of_key=3)
+    assert waiting("active", due_in_ms=-1, queued=behind) == (
+        None,
+        "waits behind 30,309, about 17 h",
+    )
+    assert waiting("parked", due_in_ms=-1, next_in_ms=38_000, queued=behind) == (
+        None,
+        "waits: the sink is parked, tried next in 38 s; behind 30,309, about 17 h",
+    )
+    assert waiting("active", queued=behind)[0] == 5000
+    assert waiting("active", due_in_ms=None, queued=behind)[1] == (
+        "waits for 3 earlier events of the same ordering key"
+    )
     (step,) = (
         step for step in laid_out(deliveries=[delivery(Status.PENDING)]).steps if step.to_come
     )

@@ -3,6 +3,7 @@
 import unicodedata
 from datetime import UTC, datetime
 
+from relay.core.flow import rate
 from relay.core.units import size, span
 
 _SHOWN = {"\n", "\t"}
@@ -111,6 +112,7 @@ FILTERS = {
     "number": number,
     "offset": offset,
     "percent": percent,
+    "rate": rate,
     "relative": relative,
     "shortened": shortened,
     "size": size,

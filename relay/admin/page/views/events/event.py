@@ -88,6 +88,7 @@ async def _record(visit: Visit, history: History) -> Record:
         statuses=admin.sinks.statuses(),
         replays=await _replays(visit, history),
         states=await admin.store.sink_states.since(event.received_ms) if history.attempts else {},
+        queue={each.sink: each for each in await admin.store.operations.queued(event.seq)},
         give_up_ms={sink.name: sink.retry.give_up_after for sink in admin.config().sinks},
     )
 

@@ -4,10 +4,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from relay.admin.page.text.formats import duration
+from relay.admin.page.text.formats import duration, relative
 from relay.core.delivery import STATUS_AFTER, Status
+from relay.core.flow import place
 from relay.core.sink_status import SinkStatus
-from relay.store.records import AttemptRecord, DeliveryRecord, EventRecord
+from relay.store.records import AttemptRecord, DeliveryRecord, EventRecord, Queued
 from relay.store.replays import Replay
 from relay.store.sink_states import Span
 
@@ -18,6 +19,7 @@ _ICONS = {
     "parked": ("parked", "bad"),
     "dead": ("bad", "bad"),
 }
+_UNQUEUED = Queued("", 0, is_more=False, of_key=0)
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,6 +58,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     states: Mapping[str, Sequence[Span]] = msgspec.field(default_factory=dict)
     give_up_ms: Mapping[str, int] = msgspec.field(default_factory=dict)
     """Time that each configured sink retries an event."""
+    queue: Mapping[str, Queued] = msgspec.field(default_factory=dict)
+    """Places of the pending deliveries, by sink."""
 
 
 def next_try(record: Record, delivery: DeliveryRecord) -> tuple[int | None, str]:
@@ -65,11 +69,22 @@ def next_try(record: Record, delivery: DeliveryRecord) -> tuple[int | None, str]
         return None, "waits: the config has no such sink"
     if status.state == "paused":
         return None, "waits: the sink is paused"
+    queued = record.queue.get(delivery.sink, _UNQUEUED)
     if delivery.due_ms is None:
+        if queued.of_key > 1:
+            return None, f"waits for {queued.of_key:,} earlier events of the same ordering key"
         return None, "waits for an earlier event of the same ordering key"
-    if status.state in ("active", "not configured") or delivery.due_ms > record.now_ms:
+    behind = place(queued.ahead, is_more=queued.is_more, flow=status.flow)
+    if delivery.due_ms > record.now_ms:
         return delivery.due_ms, ""
-    return status.next_try_ms or record.now_ms, f"waits: the sink is {status.state}"
+    if status.state in ("active", "not configured"):
+        return (None, f"waits {behind}") if behind else (delivery.due_ms, "")
+    why = f"waits: the sink is {status.state}"
+    if not behind:
+        return status.next_try_ms or record.now_ms, why
+    # The sink is tried then, with another event.
+    next_ms = max(status.next_try_ms or 0, record.now_ms)
+    return None, f"{why}, tried next {relative(next_ms, record.now_ms)}; {behind}"
 
 
 def receipt(event: EventRecord) -> Step:

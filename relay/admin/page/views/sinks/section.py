@@ -24,6 +24,7 @@ from relay.admin.page.views.sinks.states import Strip, strip_of
 from relay.admin.page.visit import Context, Done, Notice, Visit
 from relay.admin.verdict import sinks as verdict
 from relay.core.errors import StoreError
+from relay.core.flow import outlook
 from relay.core.minutes import DAY_MS
 from relay.core.sink_status import REASON_WORDS, SinkStatus
 from relay.store.sink_states import Span
@@ -39,6 +40,8 @@ class SinkRow(msgspec.Struct, frozen=True, kw_only=True):
     last_error: str
     """Another one of the last day."""
     pending: int | None
+    outlook: str
+    """When nothing waits any longer, in words."""
     oldest_ms: int | None
     dead: int | None
     day: Strip
@@ -66,6 +69,7 @@ def _row(sink: SinkFacts, spans: Sequence[Span], now_ms: int) -> SinkRow:
         why=(status.last_error or "") if is_cause else "",
         last_error=(status.last_error or "") if is_recent and not is_cause else "",
         pending=sink.pending,
+        outlook=outlook(status.flow, state=status.state, pending=sink.pending),
         oldest_ms=sink.oldest_pending_ms,
         dead=sink.dead,
         day=strip_of(spans, DAY_MS, now_ms),

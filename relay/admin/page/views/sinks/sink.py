@@ -16,6 +16,7 @@ from relay.admin.page.view import View
 from relay.admin.page.views.sinks.states import WEEK_MS, strip_of
 from relay.admin.page.visit import Context, Visit
 from relay.admin.verdict import sinks as verdict
+from relay.core.flow import about, outlook, rates
 from relay.core.minutes import DAY_MS, HOUR_MS
 from relay.core.sink import SinkSettings
 from relay.core.sink_status import REASON_WORDS, SinkStatus
@@ -62,6 +63,7 @@ async def read_sink(visit: Visit, page: SinkPage) -> Context:
         "status": status,
         "waits_for": REASON_WORDS[status.waits_for] if status.waits_for else None,
         "stands_still": verdict.stands_still(status, now_ms=visit.now_ms),
+        **_flow(facts),
         "findings": list(verdict.findings(facts, now_ms=visit.now_ms)),
         "route": settings,
         "settings": [] if settings is None else settings_of_sink(settings),
@@ -82,6 +84,17 @@ def settings_named(visit: Visit, name: str) -> SinkSettings | None:
 async def _facts(visit: Visit, name: str) -> SinkFacts:
     status = await visit.run(show_status, Nothing())
     return next((each for each in status.sinks if each.name == name), without_backlog(name))
+
+
+def _flow(facts: SinkFacts) -> Context:
+    status = facts.status()
+    flow = status.flow
+    wait_s = None if flow is None else flow.wait_s
+    return {
+        "rates": "" if flow is None else rates(flow),
+        "outlook": outlook(flow, state=status.state, pending=facts.pending),
+        "wait": about(wait_s) if wait_s and status.state == "active" else "",
+    }
 
 
 def _results(attempts: AttemptSummary) -> list[ResultRow]:

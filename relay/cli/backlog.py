@@ -1,0 +1,29 @@
+"""Cells and texts about the backlog of a sink, from the JSON of its condition."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from relay.core.flow import Flow, outlook, place, rate
+
+
+def flow_of(condition: Mapping[str, Any]) -> Flow | None:
+    """Return the flow; None if it is not known, or the relay is of a version without it."""
+    flow = condition.get("flow")
+    return None if flow is None else msgspec.convert(flow, Flow)
+
+
+def backlog_cells(condition: Mapping[str, Any], pending: int | None) -> dict[str, object]:
+    """Return the cells of a table: deliveries a minute in and out, and when nothing waits."""
+    flow = flow_of(condition)
+    return {
+        "IN/MIN": None if flow is None else rate(flow.in_per_minute),
+        "OUT/MIN": None if flow is None else rate(flow.out_per_minute),
+        "DONE": outlook(flow, state=condition["state"], pending=pending),
+    }
+
+
+def place_of(queued: Mapping[str, Any], condition: Mapping[str, Any]) -> str:
+    """Say what is ahead of a delivery; empty if nothing is."""
+    return place(queued["ahead"], is_more=queued["is_more"], flow=flow_of(condition))

@@ -1,0 +1,183 @@
+"""How a sink's backlog moves: in, out, and when nothing waits, from samples of the last minutes.
+
+What came in is what went out and the change of what is pending, so that nothing is counted on the
+way of an acknowledgement. What leaves without an end that was counted here, because another relay
+discarded it, is seen where more is missing than came.
+"""
+
+import math
+from collections import deque
+from itertools import islice
+from typing import NamedTuple
+
+from relay.core.flow import Direction, Flow
+
+SAMPLE_EVERY_S = 5.0
+GAP_S = 60.0
+"""A longer time without a sample says nothing of what happened in it: all begins anew."""
+
+KNOWN_AFTER_S = 60.0
+RATE_S = 300.0
+"""Time over which the rates are measured, or since the first sample if that is less."""
+
+GROWTH_S = 2 * RATE_S
+"""Growth counts once it has lasted this long, in the first and in the second half of it."""
+
+GROWTH_MIN = 10
+"""Smallest growth of a half that counts, in deliveries."""
+
+CHANCE = 2.0
+"""Standard deviations of the arrivals that are put down to chance, taken as a Poisson process."""
+
+LEAVES_BELOW = 0.9
+"""Share of `give_up_after` below which a backlog no longer takes too long."""
+
+
+class Sample(NamedTuple):
+    """A backlog at one moment."""
+
+    at_s: float
+    """By a clock that never goes back."""
+    at_ms: int
+    """The same moment, in milliseconds since the epoch."""
+    pending: int
+    ended: int
+    """Deliveries that have ended, from any start on."""
+    retrying: int = 0
+
+
+class BacklogTrend:
+    """The flow of one sink's backlog, from samples about a second apart or a few."""
+
+    def __init__(self) -> None:
+        self.flow: Flow | None = None
+        """None until a minute was seen."""
+        self._samples: deque[Sample] = deque()
+        """Those of the last `GROWTH_S`, and the one before, oldest first."""
+        self._active_s: float | None = None
+        """The first sample since the sink is active; growth while it is not has another cause."""
+        self._growing_since_ms: int | None = None
+        self._too_long_since_ms: int | None = None
+
+    def add(self, sample: Sample, *, is_active: bool, give_up_after_s: float) -> None:
+        """Take a sample; cheap, because one that follows another too soon changes nothing."""
+        if not is_active:
+            self._active_s = None
+        elif self._active_s is None:
+            self._active_s = sample.at_s
+        if self._samples:
+            gap_s = sample.at_s - self._samples[-1].at_s
+            if gap_s < SAMPLE_EVERY_S:
+                return
+            if gap_s > GAP_S:
+                self._samples.clear()
+                self._active_s = sample.at_s if is_active else None
+        self._samples.append(sample)
+        while len(self._samples) > 1 and sample.at_s - self._samples[1].at_s >= GROWTH_S:
+            self._samples.popleft()
+        self.flow = self._measured(give_up_after_s)
+
+    def _measured(self, give_up_after_s: float) -> Flow | None:
+        middle = self._middle()
+        before, now = self._samples[middle], self._samples[-1]
+        seconds = now.at_s - before.at_s
+        if seconds < KNOWN_AFTER_S:
+            self._growing_since_ms = self._too_long_since_ms = None
+            return None
+        came, went = _moved(before, now)
+        direction = _direction(came, went)
+        due = max(0, now.pending - now.retrying)
+        wait_s = None if due and not went else due / went * seconds if due else 0.0
+        self._judge_growth(middle)
+        self._judge_length(wait_s, give_up_after_s)
+        return Flow(
+            in_per_minute=round(came / seconds * 60, 1),
+            out_per_minute=round(went / seconds * 60, 1),
+            direction=direction,
+            retrying=now.retrying,
+            wait_s=_rounded(wait_s),
+            end_s=_rounded(_end_s(direction, due, came / seconds, went / seconds, wait_s)),
+            growing_since_ms=self._growing_since_ms,
+            too_long_since_ms=self._too_long_since_ms,
+        )
+
+    def _middle(self) -> int:
+        """Return the index of the newest sample that is as old as `RATE_S`, else of the first."""
+        now_s = self._samples[-1].at_s
+        index = 0
+        for number, sample in enumerate(islice(self._samples, 1, None), 1):
+            if now_s - sample.at_s < RATE_S:
+                break
+            index = number
+        return index
+
+    def _judge_growth(self, middle: int) -> None:
+        """Growth begins with two halves that both grew, and ends once it is undone or turned.
+
+        Bursts that are worked off each time are no growth, so the lowest points must rise. Bursts
+        beyond what goes out are one growth, so it ends only once the lowest or the highest fall.
+        """
+        first, half, now = self._samples[0], self._samples[middle], self._samples[-1]
+        if self._active_s is None or first.at_s < self._active_s:
+            self._growing_since_ms = None
+            return
+        levels = [sample.pending for sample in self._samples]
+        earlier, later = levels[: middle + 1], levels[middle:]
+        came = _moved(first, half)[0]
+        if self._growing_since_ms is not None:
+            has_turned = _is_rise(came, max(earlier) - max(later))
+            if has_turned or min(later) < min(earlier):
+                self._growing_since_ms = None
+        elif now.at_s - first.at_s >= GROWTH_S:
+            rises = (half.pending - first.pending, min(later) - min(earlier))
+            is_growing = _is_rise(_moved(half, now)[0], now.pending - half.pending)
+            if is_growing and all(_is_rise(came, rise) for rise in rises):
+                self._growing_since_ms = first.at_ms
+
+    def _judge_length(self, wait_s: float | None, limit_s: float) -> None:
+        if self._active_s is None or wait_s is None:
+            self._too_long_since_ms = None
+        elif self._too_long_since_ms is None:
+            if wait_s > limit_s:
+                self._too_long_since_ms = self._samples[-1].at_ms
+        elif wait_s < LEAVES_BELOW * limit_s:
+            self._too_long_since_ms = None
+
+
+def _moved(before: Sample, after: Sample) -> tuple[int, int]:
+    """Return how many deliveries came and went between two samples."""
+    went = after.ended - before.ended
+    change = after.pending - before.pending
+    came = max(0, went + change)
+    return came, came - change
+
+
+def _chance(came: int) -> float:
+    return CHANCE * math.sqrt(came)
+
+
+def _is_rise(came: int, rise: int) -> bool:
+    """Whether a rise is more than chance explains by what came."""
+    return rise >= max(GROWTH_MIN, _chance(came))
+
+
+def _direction(came: int, went: int) -> Direction:
+    if _is_rise(came, came - went):
+        return "growing"
+    return "draining" if went - came > _chance(came) else "steady"
+
+
+def _end_s(
+    direction: Direction, due: int, in_per_s: float, out_per_s: float, wait_s: float | None
+) -> float | None:
+    """Return the time until nothing is due."""
+    if direction == "draining":
+        return due / (out_per_s - in_per_s)
+    if direction == "growing" or wait_s is None:
+        return None
+    # A steady queue that turns over within a minute is no backlog.
+    return wait_s if wait_s <= 60 else None
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 1)
