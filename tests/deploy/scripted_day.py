@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import NamedTuple
 
+from relay.core.backlog_trend import BacklogTrend, Sample
 from relay.core.event import LEAD_CAPTURED, MILESTONES, VIDEO_WATCHED, WEBHOOK_TEST, Outcome
 from relay.core.sink_status import State, WaitReason
 from relay.core.totals import Total
@@ -83,6 +84,8 @@ class Queue:
     name: str
     waiting: deque[float] = field(default_factory=deque)
     dead: int = 0
+    ended: int = 0
+    trend: BacklogTrend = field(default_factory=BacklogTrend)
 
     def takes(self, arrival: Arrival) -> bool:
         leads = arrival.kind == LEAD_CAPTURED or arrival.milestone == "completed"
@@ -272,6 +275,7 @@ class ScriptedDay:
             self._metrics.drop_sink(queue.name)
         if self._incidents.is_active(removed, minute_s):
             self._count(queue)
+            queue.trend = BacklogTrend()
             return
         self._metrics.sink_state(queue.name, state)
         self._metrics.sink_waits(queue.name, WAITS_IN.get(state))
@@ -283,6 +287,9 @@ class ScriptedDay:
             took_s = self._random.uniform(0.05, 0.3)
             self._metrics.attempted(queue.name, "parked" if state == "parked" else "retry", took_s)
         self._count(queue)
+        sample = Sample(now_s, now_s * 1000, len(queue.waiting), queue.ended)
+        queue.trend.add(sample, is_active=state == "active", give_up_after_s=3 * 86_400)
+        self._metrics.flows.set(queue.name, queue.trend.flow)
 
     def _count(self, queue: Queue) -> None:
         """Also of a sink that the config no longer has."""
@@ -290,6 +297,7 @@ class ScriptedDay:
         self._metrics.backlog(queue.name, len(queue.waiting), queue.dead, oldest_ms)
 
     def _send(self, queue: Queue, came_s: float, now_s: int) -> None:
+        queue.ended += 1
         took_s = self._random.lognormvariate(-2.6 if queue.name == "crm" else -3.6, 0.6)
         late_s = took_s if now_s - came_s < SCRAPE_S else now_s - came_s
         if queue.name == "crm" and self._incidents.is_active("refused by crm", now_s - SCRAPE_S):
