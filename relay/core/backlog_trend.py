@@ -55,7 +55,7 @@ class BacklogTrend:
         self._samples: deque[Sample] = deque()
         """Those of the last `GROWTH_S`, and the one before, oldest first."""
         self._active_s: float | None = None
-        """The first sample since the sink is active; growth while it is not has another cause."""
+        """The first sample since the sink works; growth while it does not has another cause."""
         self._growing_since_ms: int | None = None
         self._too_long_since_ms: int | None = None
 

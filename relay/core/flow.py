@@ -98,5 +98,6 @@ _HELD = {
     "paused": "when it is resumed",
     "parked": "not while it is parked",
     "throttled": "not while it is throttled",
+    "stands still": "not while it stands still",
     "not configured": "not while it is not in the config",
 }

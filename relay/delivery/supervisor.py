@@ -17,7 +17,7 @@ from relay.core.errors import StoreError
 from relay.core.event import Event
 from relay.core.sink import Enricher, Sink, SinkSettings
 from relay.core.sink_status import SinkStatus
-from relay.core.standstill import Standstill
+from relay.core.standstill import REBUILD_S, Standstill
 from relay.delivery.configured_sink import ConfiguredSink
 from relay.delivery.dispatcher import Dispatcher
 from relay.store import Backlog, Store
@@ -326,7 +326,8 @@ class DispatcherSupervisor:
             each = backlogs.get(member.name, Backlog())
             member.trend.add(
                 Sample(now_s, now_ms, each.pending, each.ended, each.retrying),
-                is_active=member.dispatcher.status().state == "active",
+                is_active=member.dispatcher.status().state == "active"
+                and member.standstill.seconds < REBUILD_S,
                 give_up_after_s=member.settings.retry.give_up_after.seconds,
             )
             self._metrics.flows.set(member.name, member.trend.flow)

@@ -47,6 +47,7 @@ def test_small_rates_have_a_decimal_and_large_ones_separators() -> None:
         (GROWING, "paused", 3, "when it is resumed"),
         (GROWING, "parked", 3, "not while it is parked"),
         (GROWING, "throttled", 3, "not while it is throttled"),
+        (GROWING, "stands still", 3, "not while it stands still"),
         (None, "not configured", 3, "not while it is not in the config"),
     ],
 )

@@ -61,6 +61,8 @@ async def sink_rows(visit: Visit, sinks: Sequence[SinkFacts]) -> list[SinkRow]:
 
 def _row(sink: SinkFacts, spans: Sequence[Span], now_ms: int) -> SinkRow:
     status = sink.status()
+    stands_still = verdict.stands_still(status, now_ms=now_ms)
+    state = "stands still" if stands_still else status.state
     is_cause = status.state in ("parked", "throttled")
     is_recent = (status.last_error_ms or 0) > now_ms - DAY_MS
     return SinkRow(
@@ -69,12 +71,12 @@ def _row(sink: SinkFacts, spans: Sequence[Span], now_ms: int) -> SinkRow:
         why=(status.last_error or "") if is_cause else "",
         last_error=(status.last_error or "") if is_recent and not is_cause else "",
         pending=sink.pending,
-        outlook=outlook(status.flow, state=status.state, pending=sink.pending),
+        outlook=outlook(status.flow, state=state, pending=sink.pending),
         oldest_ms=sink.oldest_pending_ms,
         dead=sink.dead,
         day=strip_of(spans, DAY_MS, now_ms),
         waits_for=REASON_WORDS[status.waits_for] if status.waits_for else None,
-        stands_still=verdict.stands_still(status, now_ms=now_ms),
+        stands_still=stands_still,
     )
 
 
