@@ -6,6 +6,7 @@ import socket
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
+from random import SystemRandom
 
 import msgspec
 
@@ -96,6 +97,7 @@ class Service:
             store=store,
             metrics=metrics,
             clock=clock,
+            random=SystemRandom(),
             backpressure=backpressure,
             activity=self._activity,
             enricher=self._enrichment,

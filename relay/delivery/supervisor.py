@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from random import SystemRandom
+from random import Random
 from typing import Any
 
 from relay import sinks
@@ -36,6 +36,7 @@ class DispatcherSupervisor:
         store: Store,
         metrics: Metrics,
         clock: Clock,
+        random: Random,
         backpressure: Backpressure,
         activity: ActivityStream,
         enricher: Enricher | None = None,
@@ -49,7 +50,7 @@ class DispatcherSupervisor:
             store=store,
             metrics=metrics,
             clock=clock,
-            random=SystemRandom(),
+            random=random,
             backpressure=backpressure,
             activity=activity,
             enricher=enricher,

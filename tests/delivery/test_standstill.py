@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -103,6 +104,7 @@ async def supervised(
         store=store,
         metrics=metrics,
         clock=clock,
+        random=Random(1),
         backpressure=Backpressure(),
         activity=ActivityStream(clock),
     )
