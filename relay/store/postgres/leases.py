@@ -50,6 +50,8 @@ class Walk(msgspec.Struct):
     is_whole: bool = False
     until_ms: int = 0
     """Time at which the walk began."""
+    is_one_read: bool = True
+    """Whether no commit can have come behind the walk since it began."""
     whole_from_s: float = -math.inf
     """Time of the next walk over the whole tier."""
     restart_s: float = math.inf
@@ -60,12 +62,13 @@ class Walk(msgspec.Struct):
         """Return the position to read behind."""
         self.included = END
         if self.at is not None and now_s < self.restart_s:
+            self.is_one_read = False
             return self.at
         if self.at is not None:
             self.patience_s *= 2
         self.restart_s = now_s + self.patience_s
         self.until_ms = now_ms
-        self.is_whole = now_s >= self.whole_from_s
+        self.is_whole, self.is_one_read = now_s >= self.whole_from_s, True
         return START if self.is_whole else self.beginning
 
     def read(self, behind: Position, *, took_s: float, now_s: float) -> None:
@@ -88,11 +91,11 @@ class Walk(msgspec.Struct):
     def ended(self, last: Position, *, now_ms: int) -> float | None:
         """Note that all was read, up to a position.
 
-        Returns the time at which to read again, unless the whole tier was read.
+        Returns the time at which to read again, unless the whole tier was read at once.
         """
         self.at, self.patience_s = None, PATIENCE_S
         self.beginning = max(self.beginning, min(last, Position(now_ms - LAG_MS, 0)))
-        return None if self.is_whole else self.whole_from_s
+        return None if self.is_whole and self.is_one_read else self.whole_from_s
 
     def include(self, position: Position) -> None:
         """Let the next read find a delivery that is due again."""

@@ -60,6 +60,16 @@ class TestWalk:
         assert walk.ended(at(-10, 7), now_ms=NOW_MS) == again_s
         assert walk.next(again_s, now_ms=NOW_MS) == START
 
+    def test_a_walk_over_the_whole_tier_in_several_reads_is_followed_by_another(self) -> None:
+        walk = Walk()
+        walk.read(walk.next(0.0, now_ms=NOW_MS), took_s=0.1, now_s=0.1)
+        walk.stopped(at(-500, 7), now_ms=NOW_MS)
+        # Meanwhile an older delivery may be committed behind it.
+        walk.next(1.0, now_ms=NOW_MS)
+        assert walk.ended(at(-10, 9), now_ms=NOW_MS) == 0.1 + 0.1 * COST_FACTOR
+        assert walk.next(0.1 + 0.1 * COST_FACTOR, now_ms=NOW_MS) == START
+        assert walk.ended(at(-10, 9), now_ms=NOW_MS) is None
+
     def test_a_walk_under_way_restarts_at_growing_intervals(self) -> None:
         walk, now_s = Walk(), 0.0
         walk.next(now_s, now_ms=NOW_MS)
