@@ -18,6 +18,9 @@ from tests.conftest import NOW_MS
 STUCK_S = 20.0
 """Real seconds without anything to wait for: the test would hang for ever."""
 
+SPINS_MAX = 20_000
+"""Turns of the loop without a moment of time between them: a task waits by asking again."""
+
 
 class VirtualLoop(loop_watch.PlainLoop):
     """Jumps to the next timer as soon as nobody is at work."""
@@ -25,6 +28,7 @@ class VirtualLoop(loop_watch.PlainLoop):
     def __init__(self) -> None:
         self.now_s = 0.0
         self.at_work = 0
+        self.spins = 0
         super().__init__(_Selector(self))
 
     def time(self) -> float:
@@ -42,7 +46,11 @@ class _Selector(selectors.DefaultSelector):
 
     def select(self, timeout: float | None = None) -> list[Any]:
         if timeout is not None and timeout <= 0:
+            self._loop.spins += 1
+            if self._loop.spins > SPINS_MAX and not self._loop.at_work:
+                raise RuntimeError(f"a task does not wait for the time after {self._loop.now_s} s")
             return super().select(0)
+        self._loop.spins = 0
         if timeout is not None and not self._loop.at_work:
             found = super().select(0)
             if not found:

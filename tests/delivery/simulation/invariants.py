@@ -1,0 +1,157 @@
+"""What must hold in every run, judged from outside: by the tables, and by what destinations see."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from tests.delivery.simulation.destination import Destination
+from tests.delivery.simulation.member import Member
+
+if TYPE_CHECKING:
+    from tests.delivery.simulation.world import World
+
+STANDSTILL_S = 1.0
+"""A healthy sink with due deliveries begins one within this time, and within it of a takeover.
+
+The documents grant 3 s after a clean stop, which the old owner and the next one share.
+"""
+
+LOOK_EVERY_S = 0.05
+
+STORE_BACK_S = 1.5
+"""A relay that could not reach its store tries again within this time."""
+
+Key = tuple[str, str]
+"""A sink and an event, or a sink and an ordering key."""
+
+
+class Violation(AssertionError):
+    """An invariant does not hold."""
+
+
+class _InFlight(NamedTuple):
+    member: Member
+    batch: int
+
+
+class Invariants:
+    """Sees each send, and looks at all sinks every `LOOK_EVERY_S`."""
+
+    def __init__(self, world: "World") -> None:
+        self._world = world
+        self._in_flight: dict[Key, _InFlight] = {}
+        self._batches = 0
+        self._last_start_s: defaultdict[str, float] = defaultdict(float)
+        self._confirmed: dict[Key, float] = {}
+        self._refused: set[Key] = set()
+        self._stands_since_s: dict[str, float] = {}
+        self.longest_s = 0.0
+        """The longest standstill."""
+
+    # Sends
+
+    def begun(self, destination: Destination, events: list[str], member: Member) -> None:
+        """Note that a batch is on its way."""
+        sink, now_s = destination.name, self._world.now_s
+        self._batches += 1
+        for event in events:
+            self._require_single(sink, event)
+            self._require_turn(sink, event)
+            self._require_reason(sink, event)
+            self._in_flight[sink, event] = _InFlight(member, self._batches)
+        mine = sum(place[0] == sink and each.member is member for place, each in self._flights())
+        if mine > destination.settings.slots():
+            raise Violation(f"{sink} has {mine} sends at once")
+        self._last_start_s[sink] = now_s
+        self._stands_since_s.pop(sink, None)
+
+    def over(self, destination: Destination, events: list[str]) -> None:
+        """Note that a batch has ended, whatever came of it."""
+        for event in events:
+            self._in_flight.pop((destination.name, event), None)
+
+    def confirmed(self, destination: Destination, event: str) -> None:
+        self._confirmed[destination.name, event] = self._world.now_s
+
+    def refused(self, destination: Destination, event: str) -> None:
+        self._refused.add((destination.name, event))
+
+    def _flights(self) -> Iterator[tuple[Key, _InFlight]]:
+        return iter(self._in_flight.items())
+
+    def _require_single(self, sink: str, event: str) -> None:
+        if (sink, event) in self._in_flight:
+            raise Violation(f"{event} is sent to {sink} twice at once")
+
+    def _require_turn(self, sink: str, event: str) -> None:
+        key = self._world.sender.key(sink, event)
+        if key is None:
+            return
+        for (other_sink, other), _ in self._flights():
+            if other_sink == sink and self._world.sender.key(sink, other) == key:
+                raise Violation(f"{event} and {other}, of one key, are sent to {sink} at once")
+        before = self._world.sender.before(sink, event)
+        if before is not None and self._world.engine.is_pending(sink, before):
+            raise Violation(f"{event} is sent to {sink} before {before}, which has its key")
+
+    def _require_reason(self, sink: str, event: str) -> None:
+        """A confirmed event is sent again only if its outcome may have been lost."""
+        confirmed_s = self._confirmed.get((sink, event))
+        if confirmed_s is not None and self._world.disturbed_s[sink] < confirmed_s:
+            raise Violation(f"{event} is sent to {sink} again, which has confirmed it")
+
+    # Progress
+
+    def look(self) -> None:
+        """Raise Violation for a sink that stands still."""
+        now_s = self._world.now_s
+        for sink in self._world.destinations:
+            if not self._stands_still(sink):
+                self._stands_since_s.pop(sink, None)
+                continue
+            stood_s = now_s - self._stands_since_s.setdefault(sink, now_s)
+            self.longest_s = max(self.longest_s, stood_s)
+            if stood_s > STANDSTILL_S:
+                first = next(self._startable(sink))
+                raise Violation(f"{sink} stands still for {stood_s:.1f} s; {first} is due")
+
+    def _stands_still(self, sink: str) -> bool:
+        return self._reason(sink) is None and next(self._startable(sink), None) is not None
+
+    def _reason(self, sink: str) -> str | None:
+        """Return why a sink with due deliveries begins none."""
+        world, destination = self._world, self._world.destinations[sink]
+        owner = world.owner(sink)
+        if owner is None or sink in world.changing:
+            return "owner"
+        if world.now_s < owner.reaches_store_s:
+            return "store"
+        state = owner.state(sink)
+        if state in ("throttled", "parked", "paused"):
+            return state
+        settings = destination.settings
+        batches = {each.batch for (name, _), each in self._flights() if name == sink}
+        if len(batches) >= settings.slots() // settings.batch():
+            return "sends"
+        rate = settings.rate
+        if rate is not None and world.now_s < self._last_start_s[sink] + 1 / rate:
+            return "rate"
+        return None
+
+    def _startable(self, sink: str) -> Iterator[str]:
+        """Yield the events that could be sent now."""
+        world = self._world
+        keys = {world.sender.key(sink, event) for name, event in self._in_flight if name == sink}
+        for event in world.engine.due(sink, world.store_ms()):
+            key = world.sender.key(sink, event)
+            if (sink, event) not in self._in_flight and (key is None or key not in keys):
+                yield event
+
+    # The end
+
+    def check_account(self) -> None:
+        """Raise Violation unless every acknowledged event has reached its sinks."""
+        for event, sinks in self._world.sender.acknowledged.items():
+            for sink in sinks:
+                if (sink, event) not in self._confirmed and (sink, event) not in self._refused:
+                    raise Violation(f"{event} was acknowledged, and never reached {sink}")

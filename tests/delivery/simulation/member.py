@@ -1,0 +1,130 @@
+"""One relay of a run: its clock, its store and its dispatchers, started, stopped and killed."""
+
+import asyncio
+import math
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from relay.core.backpressure import Backpressure
+from relay.core.config_values import Duration
+from relay.core.errors import Refused, SinkError
+from relay.core.sink import BatchSettings, Sink, SinkSettings
+from relay.delivery.supervisor import DispatcherSupervisor
+from relay.telemetry.activity_stream import ActivityStream
+from tests.delivery.simulation.destination import Destination, SimulatedBatchSink, SimulatedSink
+from tests.delivery.simulation.line import Line, MemberClock
+
+if TYPE_CHECKING:
+    from tests.delivery.simulation.world import World
+
+GRACE = Duration.parse("5s")
+"""Longest time that sends in flight have at a handover."""
+
+
+class SimulatedSupervisor(DispatcherSupervisor):
+    """The real one, whose sinks lead to simulated destinations."""
+
+    def __init__(self, make: Callable[[str], Sink], **parts: Any) -> None:
+        self._make = make
+        super().__init__((), **parts)
+
+    def build(self, settings: Iterable[SinkSettings]) -> dict[str, Sink]:
+        return {each.name: self._make(each.name) for each in settings}
+
+
+class Member:
+    """One relay, from its start to its stop or kill."""
+
+    def __init__(self, world: "World", number: int, *, clock_error_ms: int) -> None:
+        self.name = f"relay{number}"
+        self._world = world
+        self._clock = MemberClock(clock_error_ms)
+        self.line = Line(
+            self._clock,
+            world.random,
+            trip_s=world.trip_s,
+            log=lambda call: world.log(f"{self.name} asks its store: {call}"),
+        )
+        self.store: Any = world.engine.store(self.line, number=number, lost=self._lost)
+        self.clock = self._clock
+        self.backpressure = Backpressure()
+        self.supervisor = SimulatedSupervisor(
+            lambda name: self._sink(world.destinations[name]),
+            store=self.store,
+            metrics=world.metrics,
+            clock=self.clock,
+            random=Random(world.random.random()),
+            backpressure=self.backpressure,
+            activity=ActivityStream(self.clock),
+        )
+        self.is_alive = True
+        self.is_ready = False
+        self.reaches_store_s = -math.inf
+        """Before this time, a cut line explains a standstill."""
+        self._stop = asyncio.Event()
+        self._losing: set[asyncio.Task[None]] = set()
+        self._lost_sinks: set[str] = set()
+        self.life = asyncio.get_running_loop().create_task(self._run())
+
+    async def _run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            await self.supervisor.start(group)
+            await self.reload(self._world.destinations)
+            self.is_ready = True
+            await self._stop.wait()
+
+    async def reload(self, fresh: Mapping[str, Destination]) -> None:
+        """Run all destinations from now on, as a reload does; those in `fresh` are new."""
+        paused = await self.supervisor.paused()
+        settings = [each.settings for each in self._world.destinations.values()]
+        built = self.supervisor.build(each.settings for each in fresh.values())
+        self.supervisor.adopt(settings, built, paused=paused, grace=GRACE)
+
+    def _sink(self, destination: Destination) -> Sink:
+        invariants = self._world.invariants
+        batches = isinstance(destination.settings, BatchSettings)
+        kind = SimulatedBatchSink if batches else SimulatedSink
+
+        def begun(events: list[str]) -> None:
+            self._world.log(f"{self.name} sends {', '.join(events)} to {destination.name}")
+            self._world.guard(partial(invariants.begun, destination, events, self))
+
+        def took(event: str, error: SinkError | None) -> None:
+            if error is None:
+                invariants.confirmed(destination, event)
+            elif isinstance(error, Refused):
+                invariants.refused(destination, event)
+            else:
+                self._world.log(f"{destination.name} fails: {error}")
+
+        return kind(destination, begun=begun, over=partial(invariants.over, destination), took=took)
+
+    def state(self, sink: str) -> str:
+        status = self.supervisor.statuses().get(sink)
+        return "standby" if status is None else status.state
+
+    def _lost(self, sink: str) -> None:
+        """End a sink that another relay may own."""
+        if sink in self._lost_sinks:
+            return
+        self._lost_sinks.add(sink)
+        self._world.log(f"{self.name} has lost {sink}")
+        task = asyncio.get_running_loop().create_task(self._world.recover(sink, self))
+        self._losing.add(task)
+        task.add_done_callback(self._losing.discard)
+        task.add_done_callback(lambda _: self._lost_sinks.discard(sink))
+
+    async def stop(self) -> None:
+        """Stop cleanly; its sinks have been handed over, or are drained."""
+        await self.supervisor.drain(GRACE)
+        self._stop.set()
+        await asyncio.wait((self.life,))
+        self.is_alive = False
+        self.line.is_cut = True
+
+    def kill(self) -> None:
+        self.is_alive = False
+        self.line.is_cut = True
+        self.life.cancel()

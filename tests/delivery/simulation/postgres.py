@@ -1,0 +1,189 @@
+"""A relay's store on the model of PostgreSQL: the real leasing, write queues and settlements.
+
+Who owns a sink is decided by the scenario; `tests/core/cluster` is about that. The real fences
+prove it to the tables.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+from uuid import UUID
+
+from relay.core.event import Event
+from relay.core.routing import Verdict
+from relay.core.sink_status import SinkStatus
+from relay.store import Offer
+from relay.store.ordering import OrderingKeys
+from relay.store.postgres.fences import Fence
+from relay.store.postgres.group_commit import GroupCommit
+from relay.store.postgres.leases import Leases
+from relay.store.postgres.leasing import Leasing
+from relay.store.postgres.transactions import Transactions
+from tests.delivery.simulation.line import BlockingConnection, Line, StepConnection
+from tests.delivery.simulation.tables import HISTORY, Ownership, TableDatabase, Tables
+
+if TYPE_CHECKING:
+    from relay.store.postgres.shared import Shared
+
+REPLAYED = 40
+"""Deliveries that a step of a replay opens."""
+
+Lost = Callable[[str], None]
+
+
+class PostgresMember:
+    """The store of one relay; fulfils what a dispatcher and its supervisor use of `Store`."""
+
+    def __init__(self, tables: Tables, line: Line, *, number: int, lost: Lost) -> None:
+        """`lost` is called with a sink once the tables have refused its fence."""
+        clock = line.clock
+        self._tables = tables
+        self._line = line
+
+        def connection() -> BlockingConnection:
+            return BlockingConnection(line, lambda count: TableDatabase(tables, count))
+
+        self.ownership = SimulatedOwnership(tables, UUID(int=number), lost=lost)
+        self.operations = Operations(tables, connection())
+        shared = SimpleNamespace(
+            leaser=connection(),
+            reader=connection(),
+            searcher=None,
+            background=Transactions(cast("Any", connection()), clock=clock),
+            writer=GroupCommit(
+                cast("Any", StepConnection(line, lambda query: tables.execute(query).fetchall())),
+                clock=clock,
+                committed=lambda _: None,
+            ),
+            fences=self.ownership,
+            leases=Leases(),
+        )
+        leasing = Leasing(cast("Shared", shared), clock)
+        self.lease, self.release, self.settle = leasing.lease, leasing.release, leasing.settle
+        self.reclaim, self.bring_forward = leasing.reclaim, leasing.bring_forward
+
+
+class PostgresEngine:
+    """The database that all relays of a run share."""
+
+    def __init__(self) -> None:
+        self._tables = Tables()
+        self._turns = OrderingKeys(b"simulated")
+        self._seqs: dict[str, int] = {}
+
+    def store(self, line: Line, *, number: int, lost: Lost) -> PostgresMember:
+        return PostgresMember(self._tables, line, number=number, lost=lost)
+
+    async def accept(
+        self,
+        store: PostgresMember,
+        event: Event,
+        verdicts: Sequence[Verdict],
+        offer: Offer,
+        stored: Callable[[], None],
+        *,
+        commit_s: float,
+    ) -> None:
+        """Store an event, whose commit takes this long after its number was drawn."""
+        line = store._line
+        await asyncio.sleep(line.trip() / 2)
+        seq = self._tables.draw()
+        await asyncio.sleep(commit_s)
+        turns = {
+            each.sink: None if each.key is None else self._turns.live(each.sink, each.key)
+            for each in verdicts
+        }
+        self._tables.insert(seq, event, turns)
+        self._seqs[event.id] = seq
+        stored()
+        await asyncio.sleep(line.trip() / 2)
+
+    def own(self, sink: str, store: PostgresMember | None) -> None:
+        """Give a sink to a relay, or to none."""
+        before = self._tables.ownership.get(sink)
+        number = 1 if before is None else before.fence + 1
+        holder = UUID(int=0) if store is None else store.ownership.id
+        self._tables.ownership[sink] = Ownership(holder, number)
+        if store is not None:
+            store.ownership.acquired(sink, number)
+
+    def reopen(self, sink: str, now_ms: int) -> None:
+        """Do what a step of a replay does."""
+        rows = self._tables.deliveries[sink].values()
+        for row in [row for row in rows if row.status != "pending"][:REPLAYED]:
+            self._tables.reopen(row, replay=1, now_ms=now_ms)
+
+    def due(self, sink: str, now_ms: int) -> Iterator[str]:
+        """Yield the events that are due to a sink with none of their key before them."""
+        return (self._tables.events[row.event].id for row in self._tables.due(sink, now_ms))
+
+    def is_pending(self, sink: str, event: str) -> bool:
+        return self._tables.deliveries[sink][self._seqs[event]].status == "pending"
+
+    def pending(self, sink: str) -> int:
+        return self._tables.pending(sink)
+
+
+class SimulatedOwnership:
+    """Fulfils `Ownership` and `Fences` for one relay."""
+
+    def __init__(self, tables: Tables, member: UUID, *, lost: Lost) -> None:
+        self.id = member
+        self._tables = tables
+        self._lost = lost
+        self._fences: dict[str, int] = {}
+
+    def acquired(self, sink: str, number: int) -> None:
+        self._fences[sink] = number
+
+    def released(self, sink: str) -> None:
+        self._fences.pop(sink, None)
+
+    def holds(self, sink: str) -> bool:
+        return sink in self._fences
+
+    def may_send(self, sink: str) -> bool:
+        number = self._fences.get(sink)
+        if number is None:
+            return False
+        is_held = self._tables.ownership[sink] == Ownership(self.id, number)
+        if not is_held:
+            # The holder's deadline passes before another relay may take the sink.
+            self._lost(sink)
+        return is_held
+
+    def fence(self, sink: str) -> Fence:
+        return Fence(self.id, HISTORY, self._fences.get(sink, 0))
+
+    def lost(self, sink: str, fence: Fence) -> None:
+        if self._fences.get(sink) == fence.number:
+            self._lost(sink)
+
+    def configure(self, sinks: object) -> None:
+        """The scenario knows them."""
+
+    def statuses(self) -> Mapping[str, SinkStatus]:
+        return {}
+
+
+class Operations:
+    """What operators have ordered: here, which sinks are paused."""
+
+    def __init__(self, tables: Tables, connection: BlockingConnection) -> None:
+        self._tables = tables
+        self._connection = connection
+
+    async def pause(self, sink: str, *, now_ms: int) -> None:
+        await self._connection.read(lambda db: self._tables.paused.setdefault(sink, now_ms))
+
+    async def resume(self, sink: str) -> None:
+        with suppress(KeyError):
+            await self._connection.read(lambda db: self._tables.paused.pop(sink))
+
+    async def retry(self, sink: str) -> None:
+        """Its dispatcher is of the same relay."""
+
+    async def paused(self) -> Mapping[str, int]:
+        return await self._connection.read(lambda db: dict(self._tables.paused))

@@ -1,0 +1,138 @@
+"""The sender: events that never pause, some with an ordering key, each acknowledged or given up."""
+
+import asyncio
+from collections import defaultdict
+from typing import TYPE_CHECKING, NamedTuple
+
+from relay.core.delivery import Delivery
+from relay.core.errors import StoreError
+from relay.core.event import LEAD_CAPTURED, Event
+from relay.core.routing import Verdict
+from tests.delivery.simulation.member import Member
+
+if TYPE_CHECKING:
+    from tests.delivery.simulation.world import World
+
+_BODY = b'{"event":"lead.captured"}'
+_KEYS = [f"k{number}" for number in range(6)]
+"""Ordering keys of each ordered sink."""
+
+_LATE_SHARE, _LATEST_S = 0.02, 3.0
+"""Commits that take long, and how long: a transaction may wait for a standby."""
+
+
+class Load(NamedTuple):
+    """When events come."""
+
+    gap_s: float
+    """Mean time between bursts."""
+    burst: int
+    """Events that come together."""
+    seconds: float
+
+
+class Sender:
+    """Submits events to any relay.
+
+    The next event of a key follows once the one before it is acknowledged: between events that are
+    under way at once, no order is promised.
+    """
+
+    def __init__(self, world: "World", load: Load) -> None:
+        self._world = world
+        self._load = load
+        self._number = 0
+        self._keys: dict[tuple[str, str], str] = {}
+        """Of events to ordered sinks."""
+        self._free: defaultdict[str, list[str]] = defaultdict(_KEYS.copy)
+        self._last: dict[tuple[str, str], str] = {}
+        """The last event of each sink and key."""
+        self._before: dict[tuple[str, str], str] = {}
+        self.acknowledged: dict[str, list[str]] = {}
+        """The events that a relay has acknowledged, with their sinks."""
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def key(self, sink: str, event: str) -> str | None:
+        return self._keys.get((sink, event))
+
+    def is_ordered(self, sink: str) -> bool:
+        """Whether it has had an event with a key."""
+        return any(name == sink for name, _ in self._keys)
+
+    def before(self, sink: str, event: str) -> str | None:
+        """Return the event before this one of its key."""
+        return self._before.get((sink, event))
+
+    async def run(self, until_s: float) -> None:
+        """Submit until then, and wait for the last answers."""
+        while self._world.now_s < until_s:
+            for _ in range(self._load.burst):
+                self._submit()
+            await asyncio.sleep(self._load.gap_s * self._world.random.uniform(0.5, 1.5))
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def _submit(self) -> None:
+        world = self._world
+        member = world.any_member()
+        sinks = [name for name, share in world.shares.items() if world.random.random() < share]
+        if member is None or not sinks:
+            return
+        self._number += 1
+        task = asyncio.get_running_loop().create_task(
+            self._store(f"e{self._number}", sinks, member)
+        )
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _store(self, event_id: str, sinks: list[str], member: Member) -> None:
+        world, taken = self._world, set[str]()
+        verdicts = [verdict for sink in sinks if (verdict := self._verdict(event_id, sink))]
+        event = Event(
+            source="main",
+            id=event_id,
+            kind=LEAD_CAPTURED,
+            created_at=None,
+            received_ms=member.clock.now_ms(),
+            body=_BODY,
+        )
+
+        def offer(delivery: Delivery) -> bool:
+            is_taken = member.supervisor.offer(delivery)
+            if is_taken:
+                taken.add(delivery.sink)
+            return is_taken
+
+        def stored() -> None:
+            for verdict in verdicts:
+                if verdict.sink not in taken:
+                    world.announce(verdict.sink, by=member)
+
+        late = world.random.random() < _LATE_SHARE
+        commit_s = world.random.uniform(0, _LATEST_S) if late else world.random.uniform(0, 0.03)
+        try:
+            await world.engine.accept(
+                member.store, event, verdicts, offer, stored, commit_s=commit_s
+            )
+        except StoreError as error:
+            # It may be stored or not; its keys are not used again, as nothing follows it.
+            world.log(f"{event_id} is not acknowledged: {error}")
+            return
+        self.acknowledged[event_id] = [verdict.sink for verdict in verdicts]
+        for verdict in verdicts:
+            if verdict.key is not None:
+                self._free[verdict.sink].append(verdict.key)
+
+    def _verdict(self, event_id: str, sink: str) -> Verdict | None:
+        """Give the event a free key of an ordered sink; None if there is none."""
+        settings = self._world.destinations[sink].settings
+        if settings.ordered is None:
+            return Verdict(sink, "takes", "")
+        if not (free := self._free[sink]):
+            return None
+        key = free.pop(self._world.random.randrange(len(free)))
+        if (before := self._last.get((sink, key))) is not None:
+            self._before[sink, event_id] = before
+        self._keys[sink, event_id] = key
+        self._last[sink, key] = event_id
+        return Verdict(sink, "takes", "", key=key)

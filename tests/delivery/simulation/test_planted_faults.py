@@ -1,0 +1,98 @@
+"""The simulation finds faults that are planted in the dispatcher and in the stores' leasing."""
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from relay.delivery.fetcher import Fetcher
+from relay.store.postgres import leases
+from relay.store.postgres.leases import SinkLeases, Walk
+from relay.store.postgres.leasing import Leasing
+from relay.store.sqlite import ordering
+from relay.store.sqlite.store import SqliteStore
+from tests.delivery.simulation.simulation import violation
+
+SEEDS = range(200)
+POSTGRES, SQLITE = SEEDS[::2], SEEDS[1::2]
+
+
+def first_violation(seeds: Iterable[int]) -> str:
+    return next(filter(None, map(violation, seeds)), "")
+
+
+@pytest.mark.parametrize(("engine", "seeds"), [(Leasing, POSTGRES), (SqliteStore, SQLITE)])
+def test_a_first_fetch_that_waits_until_no_event_is_late_is_found(
+    monkeypatch: pytest.MonkeyPatch, engine: Any, seeds: range
+) -> None:
+    """The fault that no simulation had seen: a sink that was taken over never began."""
+    lease, bring_forward = engine.lease, engine.bring_forward
+    is_begun = set[tuple[int, str]]()
+
+    async def bring_all_forward(self: Any, sink: str, *, now_ms: int, limits: Any) -> Any:
+        if (id(self), sink) not in is_begun:
+            while await bring_forward(self, sink, beyond_ms=now_ms, to_ms=now_ms, now_ms=now_ms):
+                pass
+            is_begun.add((id(self), sink))
+        return await lease(self, sink, now_ms=now_ms, limits=limits)
+
+    monkeypatch.setattr(engine, "lease", bring_all_forward)
+    assert "stands still" in first_violation(seeds)
+
+
+def test_a_wakeup_that_is_lost_during_a_fetch_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    wake = Fetcher.wake
+
+    def lose(self: Fetcher) -> None:
+        if not self.fetching:
+            wake(self)
+
+    monkeypatch.setattr(Fetcher, "wake", lose)
+    assert "stands still" in first_violation(SEEDS)
+
+
+def test_a_walk_that_begins_behind_late_commits_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def read(self: Walk, behind: object, *, took_s: float, now_s: float) -> None:
+        self.whole_from_s = 1e6
+
+    monkeypatch.setattr(Walk, "read", read)
+    monkeypatch.setattr(leases, "LAG_MS", 0)
+    assert "stands still" in first_violation(POSTGRES)
+
+
+def test_a_release_that_keeps_the_lease_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def release(self: SinkLeases, seq: int) -> None:
+        self.walks[self.held[seq].tier].include(self.held[seq].position)
+
+    monkeypatch.setattr(SinkLeases, "release", release)
+    assert "stands still" in first_violation(POSTGRES)
+
+
+def test_a_full_fetch_that_no_other_follows_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    fetch_by = Fetcher.fetch_by
+
+    def forget(self: Fetcher, due_ms: float) -> None:
+        if due_ms > self._clock.now_ms():
+            fetch_by(self, due_ms)
+
+    monkeypatch.setattr(Fetcher, "fetch_by", forget)
+    assert "stands still" in first_violation(SEEDS)
+
+
+def test_a_pause_that_swallows_the_next_fetch_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    release = Fetcher.release
+
+    def forget(self: Fetcher) -> None:
+        release(self)
+        self._fetch_at_ms = math.inf
+
+    monkeypatch.setattr(Fetcher, "release", forget)
+    monkeypatch.setattr(Fetcher, "fetch_now", lambda self: self._notify())
+    assert "stands still" in first_violation(SEEDS)
+
+
+def test_a_key_whose_last_event_goes_first_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    trigger = ordering.TRIGGER.replace("SELECT min(event)", "SELECT max(event)")
+    monkeypatch.setattr(ordering, "TRIGGER", trigger)
+    assert "its key" in first_violation(SQLITE)
