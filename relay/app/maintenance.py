@@ -78,7 +78,8 @@ class Maintenance:
             wait_s = GAUGES_EVERY_S if changed else min(2 * wait_s, QUIET_GAUGES_EVERY_S)
 
     async def show_gauges(self) -> bool:
-        """Show how the store is; return whether that may have changed."""
+        """Show how the store and the log are; return whether the store may have changed."""
+        self._metrics.process.log_lines_dropped(log.lines_dropped())
         self._metrics.store.set_clock_offset(offset_ms(self._machine, self._clock))
         try:
             backlogs = await self._store.backlogs()

@@ -2,6 +2,9 @@
 
 import asyncio
 import faulthandler
+import os
+import signal
+import stat
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
 
@@ -16,21 +19,50 @@ STATUS_EVERY_S = 5.0
 HANG_LIMIT_S = 60.0
 """Time without a proof of life after which the process ends itself, as systemd would end it."""
 
+DUMP_LIMIT_S = 5.0
+"""Time for writing the stacks, after which the kernel ends the process."""
+
+_STDERR = 2
+
 
 class HangTimer:
     """Ends the process, with every thread's stack on stderr, unless it is reset in time.
 
     The timer is a thread of the interpreter's own, which needs neither its lock nor its loop.
+    A reader of stderr that hangs cannot keep it from ending the process: where possible the stacks
+    go to a descriptor that never blocks, and the kernel's alarm ends a process that has not ended.
     """
 
     def __init__(self, limit_s: float = HANG_LIMIT_S) -> None:
+        """Only on the main thread."""
         self.limit_s = limit_s
+        self._stderr = _never_blocking(_STDERR)
+        # The parent may have ignored or blocked it.
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
 
     def reset(self) -> None:
-        faulthandler.dump_traceback_later(self.limit_s, exit=True)
+        signal.setitimer(signal.ITIMER_REAL, self.limit_s + DUMP_LIMIT_S)
+        faulthandler.dump_traceback_later(self.limit_s, file=self._stderr, exit=True)
 
     def stop(self) -> None:
         faulthandler.cancel_dump_traceback_later()
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def _never_blocking(descriptor: int) -> int:
+    """Return a descriptor of the same file whose writes fail rather than wait, if there is one."""
+    mode = os.fstat(descriptor).st_mode
+    # Opened anew, it shares no flags with other processes. A file would be written from its start.
+    if stat.S_ISFIFO(mode) or stat.S_ISCHR(mode):
+        with suppress(OSError):
+            flags = os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY
+            return os.open(f"/proc/self/fd/{descriptor}", flags)
+    # A socket, or a pipe of another user. The kernel's alarm does not end the first process of a
+    # container, whose streams are its own.
+    if os.getpid() == 1:
+        os.set_blocking(descriptor, False)
+    return descriptor
 
 
 class Watchdog:

@@ -11,9 +11,6 @@ from contextlib import contextmanager
 from relay.core.clock import Clock
 from relay.telemetry import log
 
-SEND_TIMEOUT_S = 0.1
-"""Time limit of a send; the event loop waits for a manager that does not read."""
-
 _USEC = 1_000_000
 
 
@@ -28,6 +25,8 @@ class ServiceManager:
         self._clock = clock
         self._is_ready = False
         self._status = ""
+        self._waiting: dict[str, bytes] = {}
+        """Messages that the manager has not taken yet, the last one of each name."""
         self._sampled = log.Sampled(clock)
         self.watchdog_s = None if address is None else watchdog_s
 
@@ -78,21 +77,36 @@ class ServiceManager:
         self._send("WATCHDOG=1")
 
     def status(self, line: str) -> None:
-        """Send the line that `systemctl status` shows, if it has changed."""
+        """Send the line that `systemctl status` shows, if it has changed, and what waits."""
         if line != self._status:
             self._status = line
             self._send(f"STATUS={line}")
+        else:
+            self._send_waiting()
 
     def _send(self, *lines: str) -> None:
         if self._address is None:
+            return
+        name = lines[0].partition("=")[0]
+        self._waiting.pop(name, None)
+        self._waiting[name] = "\n".join(lines).encode()
+        self._send_waiting()
+
+    def _send_waiting(self) -> None:
+        """Send as much as the manager's queue takes; the event loop waits for nobody."""
+        if self._address is None or not self._waiting:
             return
         # "@" stands for the zero byte that begins the name of an abstract socket.
         name = self._address
         where = f"\0{name[1:]}" if name.startswith("@") else name
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
-                sender.settimeout(SEND_TIMEOUT_S)
-                sender.sendto("\n".join(lines).encode(), where)
+                sender.settimeout(0)
+                for key, message in list(self._waiting.items()):
+                    sender.sendto(message, where)
+                    del self._waiting[key]
         except OSError as error:
+            if not isinstance(error, BlockingIOError):
+                self._waiting.clear()
             cause = os.strerror(error.errno) if error.errno else type(error).__name__
             self._sampled.line("manager.unreachable", reason=cause, path=name)

@@ -7,6 +7,7 @@ import sys
 import threading
 import traceback
 import warnings
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, TextIO, cast
 
@@ -16,6 +17,7 @@ import structlog
 from structlog.typing import EventDict, FilteringBoundLogger, Processor, WrappedLogger
 
 from relay.core.clock import Clock, SystemClock
+from relay.telemetry import line_buffer
 
 Level = Literal["debug", "info", "warning", "error"]
 
@@ -60,13 +62,28 @@ def configure(settings: LogSettings, *, clock: Clock | None = None) -> None:
             *_renderers(settings.format, sys.stderr),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(settings.level),
-        logger_factory=structlog.BytesLoggerFactory(cast("BinaryIO", _Output(sys.stderr))),
+        logger_factory=partial(_Output, sys.stderr.buffer),
         cache_logger_on_first_use=False,
     )
+    if (buffer := line_buffer.find(sys.stderr)) is not None:
+        buffer.report = _report_dropped
     root = logging.getLogger()
     root.handlers = [_Bridge(clock or SystemClock())]
     root.setLevel(logging.WARNING)
     warnings.showwarning = _showwarning
+
+
+def lines_dropped() -> int:
+    """Return how many lines were not written, because nobody read them or a write failed."""
+    buffer = line_buffer.find(sys.stderr)
+    return 0 if buffer is None else buffer.dropped
+
+
+def drain() -> None:
+    """Wait for a short time until the lines are written, for a process that ends at once."""
+    if (buffer := line_buffer.find(sys.stderr)) is not None:
+        sys.stderr.flush()
+        buffer.drain()
 
 
 def get() -> FilteringBoundLogger:
@@ -93,7 +110,8 @@ class Sampled:
         self._limit = limit
         self._window_s = window_s
         self._windows: dict[tuple[str, str], _Window] = {}
-        self._lock = threading.Lock()
+        # Reentrant, because the garbage collector may run code that logs at any moment.
+        self._lock = threading.RLock()
 
     def line(self, event: str, *, reason: str, level: Level = "warning", **fields: Any) -> None:
         """Write the line, or count it if the limit is reached."""
@@ -112,7 +130,7 @@ class Sampled:
             (event, reason), window = next(iter(self._windows.items()))
             if window.started_s > now_s - self._window_s:
                 return
-            del self._windows[event, reason]
+            self._windows.pop((event, reason), None)
             if window.lines > self._limit:
                 suppressed = window.lines - self._limit
                 _write("warning", event, reason=reason or None, suppressed=suppressed)
@@ -144,18 +162,25 @@ class _Bridge(logging.Handler):
 
 
 class _Output:
-    """Standard error; a failed write is ignored, so that it fails no request."""
+    """The end of structlog's chain; a failed write is ignored, so that it fails no request.
 
-    def __init__(self, stream: TextIO) -> None:
-        self._file = stream.buffer
+    It takes no lock, unlike structlog's own: the garbage collector may run code that logs at any
+    moment, also during a write.
+    """
 
-    def write(self, line: bytes) -> None:
+    def __init__(self, file: BinaryIO, *_: object) -> None:
+        self._file = file
+
+    def _line(self, line: bytes) -> None:
         with contextlib.suppress(OSError, ValueError):
-            self._file.write(line)
-
-    def flush(self) -> None:
-        with contextlib.suppress(OSError, ValueError):
+            self._file.write(line + b"\n")
             self._file.flush()
+
+    debug = info = warning = error = _line
+
+
+def _report_dropped(count: int) -> None:
+    _write("warning", "log.dropped", count=count, advice=_ADVICE_DROPPED)
 
 
 def _write(level: Level, event: str, **fields: Any) -> None:
@@ -234,3 +259,9 @@ def _showwarning(  # noqa: PLR0917 - as `warnings` calls it
     del message, file, line
     place = f"{Path(filename).name}:{lineno}"
     _write("warning", "library.warning", error=category.__name__, trace=place)
+
+
+_ADVICE_DROPPED = (
+    "the log was not read for a while, or could not be written, and these lines are missing here; "
+    "look at what reads it: the journal, the container runtime, the pipe"
+)

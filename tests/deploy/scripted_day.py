@@ -202,6 +202,8 @@ class ScriptedDay:
         self._metrics.quarantined("main", 3 if rotating else 0)
         if rotating:
             self._metrics.mismatch_retried("main")
+        if self._incidents.begins("config refused", minute_s):
+            self._metrics.process.log_lines_dropped(120)
         self._metrics.process.reloaded(
             successful=not self._incidents.is_active("config refused", minute_s)
         )

@@ -14,6 +14,7 @@ EXPECTED = {
     ("RelayBacklogOld", "ticket"): "10:40",
     ("RelayDeadLetters", "ticket"): "17:05",
     ("RelayConfigReloadFailed", "ticket"): "20:00",
+    ("RelayLogLinesDropped", "ticket"): "20:00",
 }
 """The alerts of that day with the time of their cause; all fire within an hour of it."""
 

@@ -4,6 +4,7 @@ import asyncio
 import os
 import socket
 import threading
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -174,11 +175,11 @@ def test_an_unreachable_service_manager_stops_nothing(
     assert {line["event"] for line in lines} == {"manager.unreachable"}
 
 
-def test_a_service_manager_that_does_not_read_causes_only_a_short_delay(
+def test_a_service_manager_that_does_not_read_delays_nothing_and_gets_the_state_later(
     tmp_path: Path, lines: list[Any]
 ) -> None:
     address = str(tmp_path / "notify")
-    with ear(address):
+    with ear(address) as heard:
         manager = found({"NOTIFY_SOCKET": address})
         # More than any kernel's queue of datagrams holds.
         for _ in range(2000):
@@ -186,6 +187,22 @@ def test_a_service_manager_that_does_not_read_causes_only_a_short_delay(
             if lines:
                 break
         assert lines[0]["event"] == "manager.unreachable"
+        started_s = time.thread_time()
+        manager.status("starts")
+        manager.ready()
+        with manager.reloading():
+            manager.status("reads its config again")
+        assert time.thread_time() - started_s < 0.05
+        heard.lines()
+        heard.heard = []
+        manager.status("reads its config again")
+        assert heard.lines() == [
+            "WATCHDOG=1",
+            "RELOADING=1",
+            f"MONOTONIC_USEC={NOW_MS * 1000}",
+            "STATUS=reads its config again",
+            "READY=1",
+        ]
 
 
 def sink_status(name: str, state: Any) -> SinkStatus:

@@ -19,6 +19,7 @@ from relay.telemetry.metrics.store import Disk
 CONTRACT = {
     "relay_build_info": {"version", "revision", "python", "sqlite", "postgres"},
     "relay_config_last_reload_successful": set(),
+    "relay_log_lines_dropped_total": set(),
     "relay_requests_total": {"source", "code"},
     "relay_ack_seconds": {"source"},
     "relay_rejected_total": {"source", "reason"},

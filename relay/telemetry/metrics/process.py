@@ -43,6 +43,10 @@ class ProcessMetrics:
             "Time that a callback due at any moment waits for the event loop.",
             FAST,
         )
+        self._log_lines_dropped = registry.counter(
+            "relay_log_lines_dropped_total",
+            "Log lines that were not written: nobody read them, or a write failed.",
+        )
         self.build = Build(__version__, revision, platform.python_version())
         self._build_info[self.build] = 1
         self.reloaded(successful=True)
@@ -58,6 +62,9 @@ class ProcessMetrics:
 
     def loop_lagged(self, seconds: float) -> None:
         self._loop_lag[()].observe(seconds)
+
+    def log_lines_dropped(self, total: int) -> None:
+        self._log_lines_dropped[()] = total
 
     def reloaded(self, *, successful: bool) -> None:
         self._reload_good[()] = successful
