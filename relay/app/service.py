@@ -3,10 +3,11 @@
 import asyncio
 import os
 import socket
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 from random import SystemRandom
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -45,6 +46,8 @@ from relay.telemetry.activity_stream import ActivityStream
 from relay.telemetry.metrics import Metrics
 from relay.telemetry.recent_counts import RecentCounts
 from relay.telemetry.traffic import Traffic
+
+T = TypeVar("T")
 
 ADMIN_GRACE = Duration.parse("1s")
 
@@ -248,21 +251,27 @@ class Service:
         self,
         stop: asyncio.Event,
         *,
+        cut_off: asyncio.Event | None = None,
         again: asyncio.Event | None = None,
         ready: Callable[[], None] = lambda: None,
     ) -> None:
         """Serve until `stop` is set, then drain; `ready` is called once both sides listen.
 
+        A drain waits for no sends any longer once `cut_off` is set.
         The config is read again whenever `again` is set.
         Raises ListenFailed, StoreBroken after a disk failure, StoreTooNew after a drain because a
         newer relay has migrated the store beyond this one, and any error that ended a part.
         """
         try:
             async with asyncio.TaskGroup() as parts:
+                if await unless(stop, self._prepare()) is None:
+                    return
                 await self._start(parts, again or asyncio.Event())
                 self._tasks.append(parts.create_task(self._stop_when_outdated(stop)))
                 ready()
                 await stop.wait()
+                cutting = self._cut_off_after(cut_off or asyncio.Event())
+                self._tasks.append(parts.create_task(cutting))
                 await self._drain()
                 if self._outdated is not None:
                     raise self._outdated
@@ -276,14 +285,18 @@ class Service:
         finally:
             await self._close()
 
-    async def _start(self, parts: asyncio.TaskGroup, again: asyncio.Event) -> None:
+    async def _prepare(self) -> bool:
+        """Read the store, which may take long; nothing is sent or served yet."""
         self._store.backups.clear()
         await self._startup.report()
         self._adoption.show_secrets(self._reloader.config)
         await self.supervisor.report_orphans()
         await self._maintenance.show_gauges()
-        await self.supervisor.start(parts)
         await self._rotations.load()
+        return True
+
+    async def _start(self, parts: asyncio.TaskGroup, again: asyncio.Event) -> None:
+        await self.supervisor.start(parts)
         tasks = (
             *self._maintenance.tasks(),
             self._startup.restore(self._recent),
@@ -355,6 +368,10 @@ class Service:
         for task in self._tasks:
             task.cancel()
 
+    async def _cut_off_after(self, request: asyncio.Event) -> None:
+        await request.wait()
+        self.supervisor.cut_off()
+
     async def _turn_away(self, grace: Duration) -> None:
         """Close the public side first; running sends get the rest of the grace."""
         started_s = self._clock.monotonic()
@@ -382,6 +399,22 @@ class Service:
             closing.push_async_callback(self.supervisor.close)
             closing.push_async_callback(self.public.stop)
         self._log.info("relay.stopped")
+
+
+async def unless(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:
+    """Do the work and return its result; a stop before its end cancels it, and returns None."""
+    working, stopping = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            working.cancel()
+            await asyncio.wait((working,))
+            if working.cancelled() or working.exception() is not None:
+                return None
+        return working.result()
+    finally:
+        working.cancel()
+        stopping.cancel()
 
 
 def _first(failures: ExceptionGroup[Exception]) -> Exception:

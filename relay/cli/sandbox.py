@@ -2,13 +2,13 @@
 
 import asyncio
 import math
-import signal
 from pathlib import Path
 
 import click
 import uvloop
 
 from relay.cli.parameters import Number, WholeNumber, parsed
+from relay.core.clock import SystemClock
 from relay.core.config_values import Address
 from relay.core.delivery_rules import GIVE_UP_S
 from relay.sandbox import state
@@ -16,6 +16,8 @@ from relay.sandbox.api.controls import SPEED_MAX
 from relay.sandbox.model import Workspace
 from relay.sandbox.population import VIDEOS_MAX, VIEWERS_MAX
 from relay.sandbox.sandbox import Sandbox
+from relay.server import stop_signals
+from relay.server.stop_signals import StopRequests
 from relay.telemetry import log
 
 _OPENING = """\
@@ -117,9 +119,10 @@ def sandbox(
 
 
 async def _run(sandbox: Sandbox, listen: Address) -> None:
-    loop, stop = asyncio.get_running_loop(), asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
+    stop = asyncio.Event()
+    # Its own sends end at the first signal.
+    requests = StopRequests(SystemClock(), stop=stop.set, cut_off=stop.set)
+    stop_signals.follow(asyncio.get_running_loop(), requests)
     try:
         async with sandbox.listen(listen) as url:
             click.echo(_opening(sandbox, url), nl=False)

@@ -3,8 +3,8 @@
 import asyncio
 import gc
 import os
-import signal
 import socket
+import threading
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,14 +13,15 @@ import click
 import uvloop
 
 from relay import config
-from relay.app.service import Host, Service
+from relay.app.service import Host, Service, unless
 from relay.app.watchdog import HangTimer
 from relay.cli.parameters import config_option
 from relay.config import Config
 from relay.core.clock import Clock, SystemClock
-from relay.server import socket_activation
+from relay.server import socket_activation, stop_signals
 from relay.server.sd_notify import ServiceManager
 from relay.server.socket_activation import Side
+from relay.server.stop_signals import StopRequests
 from relay.telemetry import log
 
 GC_THRESHOLD = 10_000
@@ -30,12 +31,16 @@ LOOKUP_THREADS = 32
 """Threads of libuv, which looks up names in half of them: a silent name server fills one for each
 sink, and the others must find one free."""
 
+START_STOP_S = 3.0
+"""Time to close the store after a stop during the start; it withstands a kill at any moment."""
+
 
 @click.command()
 @config_option
 def serve(path: Path | None) -> None:
     """Run the relay until SIGTERM or SIGINT, then drain; SIGHUP reloads its config.
 
+    A second SIGTERM or SIGINT, at least a second later, cuts the sends off.
     Uses listening sockets that systemd passes, and reports its state to systemd.
 
     Exits 0 after a drain, 71 if it cannot listen on an address, 74 if the store's disk failed,
@@ -64,15 +69,43 @@ async def run(
     loaded: Config, sockets: Mapping[Side, socket.socket], manager: ServiceManager, *, clock: Clock
 ) -> None:
     """Open and run a service that the process's signals stop and reload."""
-    stop, reread = asyncio.Event(), asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    loop.add_signal_handler(signal.SIGHUP, reread.set)
+    stop, cut_off, reread = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    start = _Start(manager, stop)
+    requests = StopRequests(clock, stop=start.stop, cut_off=cut_off.set)
+    stop_signals.follow(asyncio.get_running_loop(), requests, reread=reread.set)
     host = Host(sockets=sockets, manager=manager, hang_timer=HangTimer())
-    service = await Service.open(loaded, clock=clock, host=host)
+    service = await unless(stop, Service.open(loaded, clock=clock, host=host))
+    if service is None:
+        log.get().info("relay.stopped")
+        return
     # Exclude the objects that live as long as the process from every collection.
     gc.freeze()
     gc.set_threshold(GC_THRESHOLD)
     gc.enable()
-    await service.run(stop, again=reread, ready=manager.ready)
+    await service.run(stop, cut_off=cut_off, again=reread, ready=start.end)
+
+
+class _Start:
+    """The time until the relay is ready, in which a stop has nothing to drain."""
+
+    def __init__(self, manager: ServiceManager, stop: asyncio.Event) -> None:
+        self._manager = manager
+        self._stop = stop
+        self._is_over = False
+
+    def end(self) -> None:
+        self._is_over = True
+        self._manager.ready()
+
+    def stop(self) -> None:
+        self._stop.set()
+        if not self._is_over:
+            # A thread waits for a database, or migrates it in a transaction.
+            ending = threading.Timer(START_STOP_S, _exit)
+            ending.daemon = True
+            ending.start()
+
+
+def _exit() -> None:
+    log.drain()
+    os._exit(0)

@@ -224,9 +224,7 @@ class Dispatcher:
 
         Their deliveries are due again after the next start.
         """
-        self._draining, self._group = True, None
-        self._fetcher.stop()
-        self._wakeup.set()
+        self._stop_starting()
         until_s = self._clock.monotonic() + grace.seconds
         if self._slots:
             _, late = await asyncio.wait(self._slots, timeout=grace.seconds)
@@ -234,12 +232,27 @@ class Dispatcher:
                 task.cancel()
         await self._settlement_writer.flush(max(FLUSH_MIN_S, until_s - self._clock.monotonic()))
         await self._settlement_writer.stop()
-        self._fetcher.stop()
 
     async def sends_ended(self) -> None:
         """Return once no send is in flight, also none that ignores its cancellation."""
         if self._slots:
             await asyncio.wait(self._slots)
+
+    def cut_off(self) -> int:
+        """Start nothing more, and cancel the sends in flight; `drain` then waits for none.
+
+        Returns how many deliveries were in flight; they are due again after the next start.
+        """
+        self._stop_starting()
+        in_flight = self._concurrency.in_flight
+        for task in self._slots:
+            task.cancel()
+        return in_flight
+
+    def _stop_starting(self) -> None:
+        self._draining, self._group = True, None
+        self._fetcher.stop()
+        self._wakeup.set()
 
     def _prefetch(self, group: asyncio.TaskGroup) -> None:
         # While the breaker blocks, deliveries are better left in the store.

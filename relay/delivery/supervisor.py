@@ -1,6 +1,7 @@
 """The configured sinks at work: each with its dispatcher, started, paused, swapped and drained."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -402,6 +403,14 @@ class DispatcherSupervisor:
                 # It has nothing left to do, whatever it waits for.
                 member.life.cancel()
 
+    def cut_off(self) -> None:
+        """Start no further sends, and cancel those in flight, so that `drain` waits for none."""
+        cut: Counter[str] = Counter()
+        for member in self._everyone():
+            cut[member.name] += member.dispatcher.cut_off()
+        counts = [f"{sink} {count}" for sink, count in cut.items() if count]
+        self._log.warning("sends.cut_off", counts=counts, count=cut.total(), advice=_ADVICE_CUT_OFF)
+
     async def close(self) -> None:
         """Close all sinks once, in parallel, each within `CLOSE_TIMEOUT_S`; raises nothing.
 
@@ -423,3 +432,9 @@ async def _stop(dispatcher: Dispatcher, life: asyncio.Task[None] | None, grace: 
         # It has nothing left to do, whatever it waits for.
         life.cancel()
         await asyncio.wait((life,))
+
+
+_ADVICE_CUT_OFF = (
+    "a second signal ended the drain; these deliveries are due again after the next start, and "
+    "arrive twice where the destination had taken them"
+)

@@ -109,6 +109,41 @@ async def test_a_send_that_outlasts_the_grace_comes_due_again(tmp_path: Path) ->
         await until(lambda: bool(destination.taken), what="the delivery after the restart")
 
 
+async def test_a_second_signal_cuts_the_sends_off_and_requests_are_still_answered(
+    tmp_path: Path,
+) -> None:
+    destination = Destination("crm", HANGING)
+    async with _running(tmp_path, destination, drain_timeout="60s") as relay:
+        await post(relay.url, lead("evt_long"))
+        await until(lambda: bool(destination.open()), what="the send")
+        request = _request(lead("evt_in_flight"))
+        reader, writer = await asyncio.open_connection("127.0.0.1", relay.port)
+        writer.write(request[:-10])
+        await writer.drain()
+        assert (await post(relay.url, lead("evt_before"))).status_code == 202
+        relay.signal(signal.SIGINT)
+        await until(lambda: bool(relay.lines("relay.draining")), what="the drain")
+        first_s = time.monotonic()
+        # The terminal's and the supervisor's.
+        relay.signal(signal.SIGTERM)
+        await until(lambda: time.monotonic() > first_s + 1, what="a second")
+        assert not relay.lines("sends.cut_off")
+        relay.signal(signal.SIGTERM)
+        await until(lambda: bool(relay.lines("sends.cut_off")), what="the end of the sends")
+        writer.write(request[-10:])
+        assert b" 202 " in await reader.readline()
+        writer.close()
+        assert await relay.exit(deadline_s=30) == 0
+        (line,) = relay.lines("sends.cut_off")
+        assert line["counts"] == f"crm {line['count']}"
+        ids = {("main", each) for each in ("evt_long", "evt_before", "evt_in_flight")}
+        assert ledger.read(relay.store).events >= ids
+        destination.mood = WELL
+        await relay.start()
+        await until(lambda: len(destination.taken) == 3, what="the deliveries after the restart")
+        assert await relay.stop() == 0
+
+
 async def test_a_clean_stop_needs_no_check_at_the_next_start(tmp_path: Path) -> None:
     async with _running(tmp_path, Destination("crm")) as relay:
         await post(relay.url, lead("evt_1"))

@@ -159,7 +159,7 @@ def _main() -> None:
     gc.enable()
     sys.argv = ["relay", *_serve(socket.socket(fileno=int(sys.argv[1])))]
     loop_watch.watch_uvloop()
-    import_module("relay.cli").main()
+    import_module("relay.__main__").main()
 
 
 if __name__ == "__main__":

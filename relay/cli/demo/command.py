@@ -2,7 +2,6 @@
 
 import asyncio
 import secrets
-import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, redirect_stdout
@@ -15,7 +14,7 @@ import httpx
 import msgspec
 import uvloop
 
-from relay.app.service import Host, Service
+from relay.app.service import Host, Service, unless
 from relay.cli.demo.environment import Environment, Listening, pipe, read_lines
 from relay.cli.demo.screen import Screen
 from relay.cli.demo.script import PACE_S, Script
@@ -25,6 +24,8 @@ from relay.core.clock import SystemClock
 from relay.core.config_values import Secret
 from relay.sandbox.population import VIEWERS_MAX
 from relay.sandbox.sandbox import Sandbox
+from relay.server import stop_signals
+from relay.server.stop_signals import StopRequests
 from relay.telemetry import log
 from relay.video_service.sender import Sender
 
@@ -119,23 +120,23 @@ async def _relay(
     environment: Environment, listening: Listening, screen: Screen, script: Script
 ) -> None:
     """Run the relay, and play the script once it is ready, until a signal or the script's end."""
-    loop = asyncio.get_running_loop()
-    stop, ready = asyncio.Event(), asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
+    clock = SystemClock()
+    stop, cut_off, ready = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    requests = StopRequests(clock, stop=stop.set, cut_off=cut_off.set)
+    stop_signals.follow(asyncio.get_running_loop(), requests)
     config = load(environment.config)
     log.configure(config.log)
     host = Host(sockets={"public": listening.public, "admin": listening.admin})
     with pipe() as (read_end, write_end):
         # The sink writes to the stdout of its creation, here the pipe that the script reads.
         with redirect_stdout(write_end):
-            service = await Service.open(config, clock=SystemClock(), host=host)
+            service = await Service.open(config, clock=clock, host=host)
         async with asyncio.TaskGroup() as group:
-            serving = group.create_task(service.run(stop, ready=ready.set))
+            serving = group.create_task(service.run(stop, cut_off=cut_off, ready=ready.set))
             watching = group.create_task(script.watch(await read_lines(read_end)))
-            await ready.wait()
-            screen.open()
-            await _perform(script, environment, stop)
+            if await unless(stop, ready.wait()):
+                screen.open()
+                await _perform(script, environment, stop)
             await serving
             write_end.close()
             await watching
