@@ -37,6 +37,9 @@ POLL_INTERVAL_S = 30.0
 
 BACKPRESSURE_POLL_S = 0.1
 
+OWNER_POLL_S = 0.1
+"""Time between two looks whether this relay is trusted with the sink again, as after a pause."""
+
 FLUSH_MIN_S = 1.0
 """Minimum time for writing outcomes at a drain, even if its sends took the whole grace."""
 
@@ -270,6 +273,8 @@ class Dispatcher:
         self._is_resting = self._awaits_credit = False
         if self._fetcher.buffer and room:
             wait_s = self._wait_for_next_s()
+            if not self._may_send():
+                return max(wait_s, OWNER_POLL_S)
             if wait_s > 0 or not self._backpressure.is_high():
                 return wait_s
             self._backpressure.credit.request(self._credit)

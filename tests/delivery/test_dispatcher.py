@@ -18,7 +18,7 @@ from relay.core.timeouts import TICK_S
 from relay.delivery import circuit_breaker
 from relay.delivery.circuit_breaker import FAILURE_THRESHOLD, PROBE_MAX_S
 from relay.delivery.concurrency import UNSETTLED_PER_SLOT
-from relay.delivery.dispatcher import POLL_INTERVAL_S
+from relay.delivery.dispatcher import OWNER_POLL_S, POLL_INTERVAL_S
 from relay.delivery.prefetch import FETCH_MIN, QUIET_S, REPLAY_GAP_S
 from relay.delivery.settlement_writer import STORE_RETRY_S
 from relay.store.replays import PlannedDelivery
@@ -52,6 +52,20 @@ def attempts(bench: Bench) -> list[tuple[Any, ...]]:
         ).fetchall()
     db.close()
     return found
+
+
+async def test_a_sink_that_another_relay_may_have_waits_and_goes_on_once_it_is_trusted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with working(tmp_path) as bench:
+        await asyncio.sleep(1)
+        with monkeypatch.context() as patch:
+            patch.setattr(bench.dispatcher, "_may_send", lambda: False)
+            await bench.accept("a")
+            await asyncio.sleep(5)
+            assert (bench.sink.ids, bench.dispatcher.waits_for()) == ([], "owner")
+        await asyncio.sleep(OWNER_POLL_S)
+        assert bench.sink.ids == ["a"]
 
 
 async def test_new_work_is_sent_at_once(tmp_path: Path) -> None:
