@@ -59,7 +59,7 @@ PANELS = [
     *line(8,
         levels("Deliveries in and out",
             {"{{sink}}: {{direction}}":
-                "max by (sink, direction) (relay_backlog_flow_per_second{SINK})"}, "cps",
+                "max by (sink, direction) (relay_backlog_flow_per_second{SINK})"}, "ops",
             alerts=["RelaySinkFallsBehind"]),
         levels("Time until nothing waits",
             {"{{sink}}": "max by (sink) (relay_backlog_expected_end_seconds{SINK} < Inf)"},

@@ -52,7 +52,7 @@ async def test_a_sink_that_becomes_ordered_keeps_its_connection_and_orders_new_e
     held = [b'"a2"']
     async with StubServer() as destination:
         destination.reply = lambda request: Reply(
-            503 if any(each in request.body for each in held) else 200
+            429 if any(each in request.body for each in held) else 200
         )
         url, more = (
             destination.url(),

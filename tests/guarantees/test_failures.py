@@ -71,6 +71,12 @@ PROOFS = {
     "test_it_acknowledges_answers_and_stops",
     "SIGTERM or SIGINT": "tests/guarantees/test_drain.py::"
     "test_a_request_in_flight_gets_its_answer_while_the_public_side_is_closed",
+    "The loops of a template": "tests/outbound/test_template.py::"
+    "test_loops_that_run_too_often_fail_and_say_the_limit",
+    "An event is larger than 64": "tests/receiver/test_large_bodies.py::"
+    "test_only_a_large_request_leaves_the_event_loop",
+    "A newer relay migrates": "tests/app/test_newer_schema.py::"
+    "test_a_relay_ends_in_order_when_a_newer_one_migrates_the_schema_beyond_it",
     "The config has faults": "tests/guarantees/test_drain.py::"
     "test_a_bad_config_is_refused_with_every_fault",
     "A request offers to upgrade": "tests/receiver/test_hostile_heads.py::"

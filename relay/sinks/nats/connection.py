@@ -52,14 +52,12 @@ class Request(msgspec.Struct, eq=False):
     """None until it arrives; an error once it no longer can."""
     outcome: SinkResponse | SinkError | None = None
     """The meaning of the reply, once it is classified."""
-    settled: asyncio.Future[None] = msgspec.field(
-        default_factory=lambda: asyncio.get_running_loop().create_future()
-    )
+    settled: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
+    """Made on any thread: it belongs to no event loop until one waits for it."""
 
     def settle(self, reply: Msg | SinkError) -> None:
         self.reply = reply
-        if not self.settled.done():
-            self.settled.set_result(None)
+        self.settled.set()
 
 
 class Connection:
@@ -138,7 +136,8 @@ class Connection:
             # Publishing never blocks: the library collects messages until the event loop runs.
             for request in requests:
                 await self._publish(request)
-            await asyncio.wait([request.settled for request in requests])
+            for request in requests:
+                await request.settled.wait()
         except NatsError:
             loss = self._loss()
             for request in requests:
