@@ -169,7 +169,7 @@ async def test_nothing_to_replay_says_why(start: Start) -> None:
 
 async def test_a_count_is_stopped(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     forever = asyncio.Event()
-    monkeypatch.setattr(replayer, "COUNT_STEP_EVENTS", 1)
+    monkeypatch.setattr(replayer, "STEP_EVENTS", 1)
     async with start() as relay, visiting(relay) as visitor:
         await fill(relay)
         choose = relay.service.replayer._operations.choose

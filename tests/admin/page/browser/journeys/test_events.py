@@ -121,7 +121,7 @@ async def test_everything_that_a_filter_matches_is_replayed_until_it_is_cancelle
 async def test_a_count_is_stopped(tab: Page, relay: Relay, monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(2):
         await lead(relay)
-    monkeypatch.setattr(replayer, "COUNT_STEP_EVENTS", 1)
+    monkeypatch.setattr(replayer, "STEP_EVENTS", 1)
     operations = relay.service.replayer._operations
     choose = operations.choose
 
