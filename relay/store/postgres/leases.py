@@ -52,6 +52,8 @@ class Walk(msgspec.Struct):
     """Time at which the walk began."""
     is_one_read: bool = True
     """Whether no commit can have come behind the walk since it began."""
+    cost_s: float = 0.0
+    """Duration of its reads so far."""
     whole_from_s: float = -math.inf
     """Time of the next walk over the whole tier."""
     restart_s: float = math.inf
@@ -73,8 +75,9 @@ class Walk(msgspec.Struct):
 
     def read(self, behind: Position, *, took_s: float, now_s: float) -> None:
         """Note how long the read took."""
-        if behind == START:
-            self.whole_from_s = now_s + COST_FACTOR * took_s
+        self.cost_s = took_s if behind == START else self.cost_s + took_s
+        if self.is_whole:
+            self.whole_from_s = now_s + COST_FACTOR * self.cost_s
 
     def has_passed(self, now_ms: int) -> bool:
         """Whether the last read may have passed a delivery that became due meanwhile."""
