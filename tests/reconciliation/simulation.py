@@ -23,6 +23,7 @@ from relay.sandbox.sandbox import Sandbox
 from relay.sandbox.schedule import SteppedClock
 from relay.sandbox.truth import truth
 from relay.store.postgres import backlogs, leases
+from relay.store.postgres import engine as postgres_engine
 from tests.conftest import NOW_MS
 from tests.guarantees.process import http_client
 from tests.service import logging_to_memory
@@ -270,6 +271,9 @@ async def world(
             patch.setattr(reconciler, "POLL_INTERVAL_S", 0.05)
             # A step of the clock during a look is no cost of that look.
             patch.setattr(leases, "COST_FACTOR", 0)
+            # The database goes by the test's clock, too.
+            patch.setattr(SteppedClock, "adopt", lambda *_: 0, raising=False)
+            patch.setattr(postgres_engine, "SynchronizedClock", lambda clock: clock)
             patch.setattr(backlogs, "COST_FACTOR", 0)
             where = place or SqlitePlace(folder)
             made = World(folder, sandbox, clock, url, destination, where, reconcile=reconcile)
