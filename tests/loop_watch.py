@@ -225,6 +225,6 @@ def watch_uvloop() -> None:
 
 if __name__ == "__main__":
     watch_uvloop()
-    from relay.cli import main
+    from relay.__main__ import main
 
     main()

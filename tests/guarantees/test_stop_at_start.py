@@ -38,7 +38,9 @@ main()
 
 @needs_namespaces
 async def test_the_first_process_of_a_container_ends_while_it_imports(tmp_path: Path) -> None:
-    async with Relay(tmp_path, sinks="", prefix=FIRST_PROCESS) as relay:
+    # The program itself, without what tests load before it.
+    program = ("sh", "-c", 'shift 2; exec "$0" -m relay "$@"')
+    async with Relay(tmp_path, sinks="", prefix=[*FIRST_PROCESS, *program]) as relay:
         await relay.spawn()
 
         def imports() -> bool:

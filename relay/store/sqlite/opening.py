@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 from pathlib import Path
 
@@ -82,6 +82,9 @@ async def open_store(
             unwiped = await reader.run(secure_delete.is_unfinished)
             files = Files(path)
             opened.callback(files.close)
+            # Last, and undone where the opening is cut off: nothing is to be checked then.
+            opened.push_async_callback(_mark, connection, clean=not unclean)
+            await connection.run(lambda db: queries.remember(db, "clean", 0))
         except (OSError, sqlite3.Error) as error:
             raise _opening_error(path, error) from None
 
@@ -132,6 +135,11 @@ async def open_store(
     return store
 
 
+async def _mark(connection: Connection, *, clean: bool) -> None:
+    with suppress(sqlite3.Error):
+        await connection.run(lambda db: queries.remember(db, "clean", clean))
+
+
 async def _recall(ids: KnownIds, connection: Connection) -> StoreBroken | None:
     """Return why the newest ids cannot be read; the store then opens, but accepts nothing."""
     try:
@@ -164,6 +172,4 @@ def _begin(db: sqlite3.Connection, path: Path, *, now_ms: int) -> bool:
     with transaction(db):
         operator_writes.withdraw_all(db)
         db.execute(reconstruct.CUT_OFF)
-    unclean = queries.recall(db, "clean") == 0
-    queries.remember(db, "clean", 0)
-    return unclean
+    return queries.recall(db, "clean") == 0
