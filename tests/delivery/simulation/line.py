@@ -93,6 +93,7 @@ class BlockingConnection:
 
     def __init__(self, line: Line, connect: Callable[[Callable[[], None]], Any]) -> None:
         """`connect` returns what the functions are passed; it calls back at each statement."""
+        self.answers = 0
         self._line = line
         self._connect = connect
         self._turn = asyncio.Lock()
@@ -103,13 +104,15 @@ class BlockingConnection:
             first_s = self._line.trip()
             await asyncio.sleep(first_s / 2)
             self._line.require()
-            spent_s = 0.0
+            spent_s, is_begun = 0.0, False
             with self._line.clock.blocking(-first_s / 2) as pass_time:
 
                 def count() -> None:
-                    nonlocal spent_s
-                    trip_s = self._line.trip() if spent_s else first_s
+                    nonlocal spent_s, is_begun
+                    trip_s = self._line.trip() if is_begun else first_s
+                    is_begun = True
                     spent_s += trip_s
+                    self.answers += 1
                     pass_time(trip_s)
 
                 result = work(self._connect(count))
@@ -131,6 +134,7 @@ class StepConnection:
     """Stands for a `LoopConnection`: statements, one after another."""
 
     def __init__(self, line: Line, execute: Callable[[Query], list[Any]]) -> None:
+        self.answers = 0
         self._line = line
         self._execute = execute
         self._turn = asyncio.Lock()
@@ -155,6 +159,7 @@ class StepConnection:
         await asyncio.sleep(trip_s / 2)
         # The statement has had its effect, which the relay does not learn.
         self._line.require()
+        self.answers += 1
         return rows
 
     def hang_up(self) -> None:

@@ -7,7 +7,6 @@ prove it to the tables.
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
@@ -15,20 +14,27 @@ from relay.core.event import Event
 from relay.core.routing import Verdict
 from relay.core.sink_status import SinkStatus
 from relay.store import Offer
+from relay.store.keyed_digests import PersonDigests, TokenDigests
 from relay.store.ordering import OrderingKeys
 from relay.store.postgres.fences import Fence
 from relay.store.postgres.group_commit import GroupCommit
 from relay.store.postgres.leases import Leases
 from relay.store.postgres.leasing import Leasing
+from relay.store.postgres.outstanding import Outstanding
+from relay.store.postgres.shared import Shared
 from relay.store.postgres.transactions import Transactions
+from relay.store.postgres.vacuum import Vacuum
+from relay.store.postgres.visible_numbers import VisibleNumbers
 from tests.delivery.simulation.line import BlockingConnection, Line, StepConnection
 from tests.delivery.simulation.tables import HISTORY, Ownership, TableDatabase, Tables
 
 if TYPE_CHECKING:
-    from relay.store.postgres.shared import Shared
+    from relay.store.postgres.connection import Connection
 
 REPLAYED = 40
 """Deliveries that a step of a replay opens."""
+
+_KEY = b"simulated"
 
 Lost = Callable[[str], None]
 
@@ -42,25 +48,35 @@ class PostgresMember:
         self._tables = tables
         self._line = line
 
-        def connection() -> BlockingConnection:
-            return BlockingConnection(line, lambda count: TableDatabase(tables, count))
+        def connection() -> "Connection":
+            connected = BlockingConnection(line, lambda count: TableDatabase(tables, count))
+            return cast("Connection", connected)
 
         self.ownership = SimulatedOwnership(tables, UUID(int=number), lost=lost)
         self.operations = Operations(tables, connection())
-        shared = SimpleNamespace(
-            leaser=connection(),
-            reader=connection(),
-            searcher=None,
-            background=Transactions(cast("Any", connection()), clock=clock),
+        leaser, reader = connection(), connection()
+        shared = Shared(
+            leaser=leaser,
+            reader=reader,
+            searcher=reader,
+            pager=reader,
             writer=GroupCommit(
                 cast("Any", StepConnection(line, lambda query: tables.execute(query).fetchall())),
                 clock=clock,
                 committed=lambda _: None,
             ),
+            background=Transactions(connection(), clock=clock),
+            digests=PersonDigests(_KEY),
+            tokens=TokenDigests(_KEY),
+            turns=OrderingKeys(_KEY),
+            outstanding=Outstanding(leaser, clock),
+            events=VisibleNumbers(reader, "events", "seq"),
             fences=self.ownership,
             leases=Leases(),
+            vacuum=Vacuum(connection, clock=clock),
+            member=self.ownership.id,
         )
-        leasing = Leasing(cast("Shared", shared), clock)
+        leasing = Leasing(shared, clock)
         self.lease, self.release, self.settle = leasing.lease, leasing.release, leasing.settle
         self.reclaim, self.bring_forward = leasing.reclaim, leasing.bring_forward
 
@@ -70,7 +86,7 @@ class PostgresEngine:
 
     def __init__(self) -> None:
         self._tables = Tables()
-        self._turns = OrderingKeys(b"simulated")
+        self._turns = OrderingKeys(_KEY)
         self._seqs: dict[str, int] = {}
 
     def store(self, line: Line, *, number: int, lost: Lost) -> PostgresMember:
@@ -171,7 +187,7 @@ class SimulatedOwnership:
 class Operations:
     """What operators have ordered: here, which sinks are paused."""
 
-    def __init__(self, tables: Tables, connection: BlockingConnection) -> None:
+    def __init__(self, tables: Tables, connection: "Connection") -> None:
         self._tables = tables
         self._connection = connection
 

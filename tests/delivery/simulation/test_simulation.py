@@ -1,12 +1,15 @@
 """The invariants hold in every simulated run, and a seed reproduces its run."""
 
+import asyncio
 import os
 import subprocess
 import sys
 
 import pytest
 
-from tests.delivery.simulation.simulation import violations
+from tests.delivery.simulation import world
+from tests.delivery.simulation.simulation import violation, violations
+from tests.delivery.simulation.world import World
 
 FEW, MANY = range(50), range(50, 500)
 
@@ -25,6 +28,21 @@ def simulate(*arguments: str, hash_seed: str = "0") -> str:
 @pytest.mark.parametrize("seeds", [FEW, pytest.param(MANY, marks=pytest.mark.long)])
 def test_the_invariants_hold(seeds: range) -> None:
     assert violations(seeds) == []
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_run_that_hangs_is_a_violation(monkeypatch: pytest.MonkeyPatch, *, waits: bool) -> None:
+    async def hang(self: World) -> None:
+        while True:
+            await asyncio.sleep(1)
+
+    async def block(self: World) -> None:
+        while True:
+            pass
+
+    monkeypatch.setattr(world, "REAL_S", 0.2)
+    monkeypatch.setattr(World, "_run", hang if waits else block)
+    assert violation(7) == "seed 7: it hangs: it has not ended within 0.2 real seconds"
 
 
 @pytest.mark.servers

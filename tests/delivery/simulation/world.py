@@ -1,6 +1,7 @@
 """One run: relays that share a store, their destinations, a sender, and what happens to them."""
 
 import asyncio
+import signal
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -31,6 +32,9 @@ from tests.delivery.simulation.sqlite import SqliteEngine
 HEALED_IN_S = 60.0
 """All is delivered this long after the last event and the last disturbance."""
 
+REAL_S = 60.0
+"""A run takes less real time than this, which is a hundred times the usual one."""
+
 _LOADS = (
     Load(gap_s=1 / 120, burst=1, seconds=3.0),
     Load(gap_s=1 / 50, burst=1, seconds=4.0),
@@ -55,11 +59,13 @@ class World:
 
     def run(self) -> None:
         """Raise Violation if an invariant does not hold."""
-        with _quiet(), asyncio.Runner(loop_factory=SimulationLoop) as runner:
-            try:
+        try:
+            with _quiet(), _limited(), asyncio.Runner(loop_factory=SimulationLoop) as runner:
                 runner.run(self._run())
-            except RuntimeError as error:
-                raise Violation(str(error)) from error
+        except RuntimeError as error:
+            raise Violation(str(error)) from error
+        except _Hang:
+            raise Violation(f"it hangs: it has not ended within {REAL_S:g} real seconds") from None
 
     async def _run(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -314,6 +320,26 @@ async def _until_done(act: Callable[[], Awaitable[Any]], member: Member) -> None
             await asyncio.sleep(RETRY_S)
         else:
             return
+
+
+class _Hang(KeyboardInterrupt):
+    """Ends the loop, because asyncio keeps it from no caller and no `except` takes it."""
+
+
+@contextmanager
+def _limited() -> Iterator[None]:
+    """Raise _Hang after `REAL_S`, wherever the run is, and again if it hangs while it ends."""
+
+    def end(*_: object) -> None:
+        raise _Hang
+
+    before = signal.signal(signal.SIGALRM, end)
+    signal.setitimer(signal.ITIMER_REAL, REAL_S, REAL_S)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 @contextmanager
