@@ -14,6 +14,12 @@ from relay.delivery.reporter import DeliveryReporter
 from relay.delivery.settlement_writer import STORE_RETRY_S
 from relay.store import Store, Tier
 
+LATE_COMMIT_S = 20.0
+"""Due times are corrected again after this time.
+
+What was under way when the clock was set may have been committed after the first correction.
+"""
+
 
 class Fetcher:
     """Fetches due deliveries for one sink, ahead of the sends."""
@@ -46,6 +52,8 @@ class Fetcher:
 
         A longer one comes from a clock that was ahead.
         """
+        self._cap_again_s = clock.monotonic() + LATE_COMMIT_S
+        self._last_cap_ms = self._wait_cap_ms
         self._capping: asyncio.Task[None] | None = None
         self._fetching: asyncio.Task[None] | None = None
         self._fetch_at_ms = 0.0
@@ -75,9 +83,13 @@ class Fetcher:
             self.buffer.add((delivery,))
 
     def check_clock(self) -> None:
-        """Fetch again, and correct due times, once the clock has been set back."""
+        """Fetch again, and correct due times, once the clock has been set back, and again later."""
         if self._set_back.happened():
-            self._wait_cap_ms = self._longest_ms
+            self._wait_cap_ms = self._last_cap_ms = self._longest_ms
+            self._cap_again_s = self._clock.monotonic() + LATE_COMMIT_S
+            self.fetch_now()
+        elif self._clock.monotonic() >= self._cap_again_s:
+            self._wait_cap_ms, self._cap_again_s = self._last_cap_ms, math.inf
             self.fetch_now()
 
     def fetch_now(self) -> None:

@@ -14,6 +14,7 @@ from relay.core.errors import Misconfigured, StoreUnavailable, Temporary
 from relay.core.routing import Verdict
 from relay.delivery.circuit_breaker import PROBE_MAX_S
 from relay.delivery.dispatcher import POLL_INTERVAL_S
+from relay.delivery.fetcher import LATE_COMMIT_S
 from relay.delivery.settlement_writer import STORE_RETRY_S
 from relay.store import Lease
 from relay.store.sqlite.store import SqliteStore
@@ -28,6 +29,7 @@ from tests.delivery.dispatching import (
     lead,
     now_s,
     policy,
+    taken,
     working,
 )
 
@@ -138,6 +140,29 @@ async def test_events_accepted_while_the_clock_was_ahead_are_sent_at_once(tmp_pa
         assert bench.sink.ids == ["a"]
         await bench.dispatcher.drain(Duration.parse("1s"))
         await running
+
+
+@pytest.mark.parametrize("started", [True, False])
+async def test_an_event_stored_late_by_a_clock_that_was_ahead_is_sent_soon(
+    tmp_path: Path, *, started: bool
+) -> None:
+    """Its commit was under way when the clock was set back, or when this dispatcher began."""
+    async with working(tmp_path, started=started) as bench:
+        running = None if started else asyncio.create_task(bench.dispatcher.run())
+        await asyncio.sleep(1)
+        if started:
+            bench.clock.set_by_ms = -DAY_MS
+            bench.dispatcher.wake()
+            await asyncio.sleep(1)
+        bench.clock.set_by_ms += DAY_MS
+        event = lead("a", received_ms=bench.clock.now_ms())
+        bench.clock.set_by_ms -= DAY_MS
+        await bench.store.accept(event, taken(), lambda _: bench.dispatcher.wake())
+        await asyncio.sleep(LATE_COMMIT_S + POLL_INTERVAL_S)
+        assert bench.sink.ids == ["a"]
+        if running is not None:
+            await bench.dispatcher.drain(Duration.parse("1s"))
+            await running
 
 
 async def test_a_dispatcher_sends_and_ends_while_late_deliveries_are_brought_forward(

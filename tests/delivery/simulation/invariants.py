@@ -21,6 +21,9 @@ LOOK_EVERY_S = 0.05
 STORE_BACK_S = 1.5
 """A relay that could not reach its store tries again within this time."""
 
+CLOCK_SET_S = 2.5
+"""All relays have learned within this time that the store's clock was set, and begun anew."""
+
 Key = tuple[str, str]
 """A sink and an event, or a sink and an ordering key."""
 
@@ -126,6 +129,8 @@ class Invariants:
             return "owner"
         if world.now_s < owner.reaches_store_s:
             return "store"
+        if world.now_s < world.clock_set_s + CLOCK_SET_S:
+            return "clock"
         state = owner.state(sink)
         if state in ("throttled", "parked", "paused"):
             return state

@@ -36,8 +36,8 @@ class SimulationLoop(VirtualLoop):
         return done
 
 
-class MemberClock:
-    """The clock of one relay; `error_ms` is how far it is ahead of the store's."""
+class MachineClock:
+    """The clock of one relay's machine; `error_ms` is how far it is ahead of the true time."""
 
     def __init__(self, error_ms: int = 0) -> None:
         self.error_ms = error_ms
@@ -49,6 +49,10 @@ class MemberClock:
 
     def monotonic(self) -> float:
         return self._loop.time() + self._ahead_s
+
+    def elapsed_ns(self) -> int:
+        """Stand for `boottime_ns`."""
+        return round(self.monotonic() * 1e9)
 
     @contextmanager
     def blocking(self, ahead_s: float) -> Iterator[Callable[[float], None]]:
@@ -68,19 +72,20 @@ class Line:
     """One relay's way to its database."""
 
     def __init__(
-        self, clock: MemberClock, random: Random, *, trip_s: float, log: Callable[[str], None]
+        self, clock: MachineClock, random: Random, *, trip_s: float, log: Callable[[str], None]
     ) -> None:
         self.clock = clock
+        """Of the relay's machine."""
         self.log = log
         """Takes a line of the trace for each call."""
         self.is_cut = False
         self.trip_s = trip_s
         """Mean time of a round trip with its statement."""
-        self._random = random
+        self.random = random
 
     def trip(self) -> float:
         """Return the time of the next round trip."""
-        return self.trip_s * self._random.uniform(0.7, 1.3)
+        return self.trip_s * self.random.uniform(0.7, 1.3)
 
     def require(self) -> None:
         """Raise what a lost connection raises."""
@@ -102,10 +107,11 @@ class BlockingConnection:
         async with self._turn:
             self._line.log(_name(work))
             first_s = self._line.trip()
-            await asyncio.sleep(first_s / 2)
+            out_s = first_s * self._line.random.random()
+            await asyncio.sleep(out_s)
             self._line.require()
             spent_s, is_begun = 0.0, False
-            with self._line.clock.blocking(-first_s / 2) as pass_time:
+            with self._line.clock.blocking(-out_s) as pass_time:
 
                 def count() -> None:
                     nonlocal spent_s, is_begun
@@ -116,7 +122,7 @@ class BlockingConnection:
                     pass_time(trip_s)
 
                 result = work(self._connect(count))
-            await asyncio.sleep(max(0.0, spent_s - first_s / 2))
+            await asyncio.sleep(max(0.0, spent_s - out_s))
             self._line.require()
             return result
 

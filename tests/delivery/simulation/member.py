@@ -3,20 +3,24 @@
 import asyncio
 import math
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 from relay.core.backpressure import Backpressure
+from relay.core.cluster.timing import SURVEY_JITTER, SURVEY_S
 from relay.core.config_values import Duration
-from relay.core.errors import Refused, SinkError
+from relay.core.errors import Refused, SinkError, StoreError
 from relay.core.sink import BatchSettings, Sink, SinkSettings
 from relay.delivery.supervisor import DispatcherSupervisor
+from relay.store.postgres.opening import FIRST_SAMPLES
 from relay.telemetry.activity_stream import ActivityStream
 from tests.delivery.simulation.destination import Destination, SimulatedBatchSink, SimulatedSink
-from tests.delivery.simulation.line import Line, MemberClock
+from tests.delivery.simulation.line import Line, MachineClock
 
 if TYPE_CHECKING:
+    from relay.core.clock import Clock
     from tests.delivery.simulation.world import World
 
 GRACE = Duration.parse("5s")
@@ -40,15 +44,15 @@ class Member:
     def __init__(self, world: "World", number: int, *, clock_error_ms: int) -> None:
         self.name = f"relay{number}"
         self._world = world
-        self._clock = MemberClock(clock_error_ms)
+        self.machine = MachineClock(clock_error_ms)
         self.line = Line(
-            self._clock,
+            self.machine,
             world.random,
             trip_s=world.trip_s,
             log=lambda call: world.log(f"{self.name} asks its store: {call}"),
         )
         self.store: Any = world.engine.store(self.line, number=number, lost=self._lost)
-        self.clock = self._clock
+        self.clock: Clock = self.store.clock
         self.backpressure = Backpressure()
         self.supervisor = SimulatedSupervisor(
             lambda name: self._sink(world.destinations[name]),
@@ -70,10 +74,25 @@ class Member:
 
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as group:
+            for _ in range(FIRST_SAMPLES):
+                await self._world.engine.synchronize(self.store)
             await self.supervisor.start(group)
             await self.reload(self._world.destinations)
             self.is_ready = True
+            surveys = group.create_task(self._survey())
             await self._stop.wait()
+            surveys.cancel()
+
+    async def _survey(self) -> None:
+        """Follow the store's clock as a cluster's surveys do."""
+        while True:
+            jitter = self._world.random.uniform(-SURVEY_JITTER, SURVEY_JITTER)
+            await asyncio.sleep(SURVEY_S * (1 + jitter))
+            with suppress(StoreError):
+                if step_ms := await self._world.engine.synchronize(self.store):
+                    self._world.log(f"{self.name} learns that the store's clock is {step_ms} ms on")
+                    for sink in self._world.destinations:
+                        self.supervisor.wake(sink)
 
     async def reload(self, fresh: Mapping[str, Destination]) -> None:
         """Run all destinations from now on, as a reload does; those in `fresh` are new."""

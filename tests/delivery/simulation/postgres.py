@@ -7,9 +7,11 @@ prove it to the tables.
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
+from relay.core.clock import ClockSample, SynchronizedClock
 from relay.core.event import Event
 from relay.core.routing import Verdict
 from relay.core.sink_status import SinkStatus
@@ -25,7 +27,12 @@ from relay.store.postgres.shared import Shared
 from relay.store.postgres.transactions import Transactions
 from relay.store.postgres.vacuum import Vacuum
 from relay.store.postgres.visible_numbers import VisibleNumbers
-from tests.delivery.simulation.line import BlockingConnection, Line, StepConnection
+from tests.delivery.simulation.line import (
+    BlockingConnection,
+    Line,
+    MachineClock,
+    StepConnection,
+)
 from tests.delivery.simulation.tables import HISTORY, Ownership, TableDatabase, Tables
 
 if TYPE_CHECKING:
@@ -42,9 +49,15 @@ Lost = Callable[[str], None]
 class PostgresMember:
     """The store of one relay; fulfils what a dispatcher and its supervisor use of `Store`."""
 
-    def __init__(self, tables: Tables, line: Line, *, number: int, lost: Lost) -> None:
-        """`lost` is called with a sink once the tables have refused its fence."""
-        clock = line.clock
+    def __init__(
+        self, tables: Tables, server: MachineClock, line: Line, *, number: int, lost: Lost
+    ) -> None:
+        """`server` is the clock of the database's machine.
+
+        `lost` is called with a sink once the tables have refused its fence.
+        """
+        clock = SynchronizedClock(line.clock, elapsed_ns=line.clock.elapsed_ns)
+        self.clock = clock
         self._tables = tables
         self._line = line
 
@@ -54,6 +67,7 @@ class PostgresMember:
 
         self.ownership = SimulatedOwnership(tables, UUID(int=number), lost=lost)
         self.operations = Operations(tables, connection())
+        self._control = BlockingConnection(line, lambda count: partial(_now_ns, server, count))
         leaser, reader = connection(), connection()
         shared = Shared(
             leaser=leaser,
@@ -80,17 +94,32 @@ class PostgresMember:
         self.lease, self.release, self.settle = leasing.lease, leasing.release, leasing.settle
         self.reclaim, self.bring_forward = leasing.reclaim, leasing.bring_forward
 
+    async def synchronize(self) -> int:
+        """Sample the database's clock as a survey does; return the step of the store's clock."""
+        elapsed_ns = self._line.clock.elapsed_ns
+        sample = await self._control.read(
+            lambda now_ns: ClockSample(elapsed_ns(), now_ns(), elapsed_ns())
+        )
+        return self.clock.adopt(sample)
+
+
+def _now_ns(server: MachineClock, count: Callable[[], None]) -> int:
+    """Ask the server for its time."""
+    count()
+    return server.now_ms() * 1_000_000
+
 
 class PostgresEngine:
     """The database that all relays of a run share."""
 
     def __init__(self) -> None:
+        self.clock = MachineClock()
         self._tables = Tables()
         self._turns = OrderingKeys(_KEY)
         self._seqs: dict[str, int] = {}
 
     def store(self, line: Line, *, number: int, lost: Lost) -> PostgresMember:
-        return PostgresMember(self._tables, line, number=number, lost=lost)
+        return PostgresMember(self._tables, self.clock, line, number=number, lost=lost)
 
     async def accept(
         self,
@@ -105,16 +134,20 @@ class PostgresEngine:
         """Store an event, whose commit takes this long after its number was drawn."""
         line = store._line
         await asyncio.sleep(line.trip() / 2)
-        seq = self._tables.draw()
+        seq, now_ms = self._tables.draw(), self.clock.now_ms()
         await asyncio.sleep(commit_s)
         turns = {
             each.sink: None if each.key is None else self._turns.live(each.sink, each.key)
             for each in verdicts
         }
-        self._tables.insert(seq, event, turns)
+        self._tables.insert(seq, event, turns, now_ms=now_ms)
         self._seqs[event.id] = seq
         stored()
         await asyncio.sleep(line.trip() / 2)
+
+    async def synchronize(self, store: PostgresMember) -> int:
+        """Return the step that a relay's clock has made."""
+        return await store.synchronize()
 
     def own(self, sink: str, store: PostgresMember | None) -> None:
         """Give a sink to a relay, or to none."""

@@ -139,7 +139,16 @@ async def _set_clock(world: "World") -> None:
     if (member := world.any_member()) is not None:
         step_ms = world.random.choice(world.clock_steps_ms)
         world.log(f"the clock of {member.name} is set by {step_ms} ms")
-        member.clock.error_ms += step_ms
+        member.machine.error_ms += step_ms
+        if not world.is_shared:
+            world.clock_was_set()
+
+
+async def _set_database_clock(world: "World") -> None:
+    step_ms = world.random.choice(world.clock_steps_ms)
+    world.log(f"the clock of the database is set by {step_ms} ms")
+    world.engine.clock.error_ms += step_ms
+    world.clock_was_set()
 
 
 async def _cut(world: "World") -> None:
@@ -150,4 +159,4 @@ async def _cut(world: "World") -> None:
 
 
 _ALONE = (_stop, _kill, _pause, _retry, _reload, _fail, _fail, _set_clock)
-_SHARED = (*_ALONE, _hand_over, _hand_over, _lose, _cut, _replay)
+_SHARED = (*_ALONE, _hand_over, _hand_over, _lose, _cut, _replay, _set_clock, _set_database_clock)

@@ -120,6 +120,10 @@ class SqliteEngine:
 
         await store.accept(event, verdicts, noted, offer)
 
+    async def synchronize(self, store: SqliteStore) -> int:
+        """Do nothing: the machine's clock is the store's."""
+        return 0
+
     def own(self, sink: str, store: object) -> None:
         """One relay owns all sinks."""
 

@@ -86,11 +86,14 @@ class Tables:
         self._last += 1
         return self._last
 
-    def insert(self, seq: int, event: Event, turns: Mapping[str, int | None]) -> None:
-        """Commit an event, with a delivery for each sink and its turn."""
+    def insert(
+        self, seq: int, event: Event, turns: Mapping[str, int | None], *, now_ms: int
+    ) -> None:
+        """Commit an event, with a delivery for each sink and its turn; `now_ms` is the server's."""
         self.events[seq] = event
+        due_ms = min(event.received_ms, now_ms)
         for sink, turn in turns.items():
-            row = Delivery(event=seq, sink=sink, due_at=event.received_ms, turn=turn)
+            row = Delivery(event=seq, sink=sink, due_at=due_ms, turn=turn)
             self.deliveries[sink][seq] = row
             self._index(row)
 

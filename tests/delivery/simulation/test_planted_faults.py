@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from relay.core.clock import SynchronizedClock
 from relay.delivery.fetcher import Fetcher
 from relay.store.postgres import leases
 from relay.store.postgres.leases import SinkLeases, Walk
@@ -39,6 +40,12 @@ def test_a_first_fetch_that_waits_until_no_event_is_late_is_found(
 
     monkeypatch.setattr(engine, "lease", bring_all_forward)
     assert "stands still" in first_violation(seeds)
+
+
+def test_a_relay_that_goes_by_its_own_clock_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a clock that was minutes behind, sinks stood still in silence."""
+    monkeypatch.setattr(SynchronizedClock, "adopt", lambda self, sample: 0)
+    assert "stands still" in first_violation(POSTGRES)
 
 
 def test_a_wakeup_that_is_lost_during_a_fetch_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

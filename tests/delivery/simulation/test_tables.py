@@ -86,7 +86,7 @@ class Pair:
             body=body,
         )
         turns = {sink: self.random.choice((None, None, 7, 8, 9)) for sink in SINKS}
-        self.tables.insert(seq, event, turns)
+        self.tables.insert(seq, event, turns, now_ms=event.received_ms)
         digest = self.tables.digest(body)
         values = (seq, event.id, event.kind, event.received_ms, digest, event.headers, body)
         self.real.execute(_EVENT, values)

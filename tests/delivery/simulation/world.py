@@ -1,6 +1,7 @@
 """One run: relays that share a store, their destinations, a sender, and what happens to them."""
 
 import asyncio
+import math
 import signal
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator
@@ -8,7 +9,7 @@ from contextlib import contextmanager
 from functools import partial
 from logging import CRITICAL
 from random import Random
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import structlog
 
@@ -23,14 +24,19 @@ from tests.delivery.simulation.invariants import (
     Invariants,
     Violation,
 )
-from tests.delivery.simulation.line import START_MS, SimulationLoop
+from tests.delivery.simulation.line import SimulationLoop
 from tests.delivery.simulation.member import GRACE, Member
 from tests.delivery.simulation.postgres import PostgresEngine
 from tests.delivery.simulation.sender import Load, Sender
 from tests.delivery.simulation.sqlite import SqliteEngine
 
+if TYPE_CHECKING:
+    from relay.core.clock import Clock
+
 HEALED_IN_S = 60.0
 """All is delivered this long after the last event and the last disturbance."""
+
+_MIN_MS = 60_000
 
 REAL_S = 60.0
 """A run takes less real time than this, which is a hundred times the usual one."""
@@ -47,8 +53,16 @@ _LOADS = (
 class World:
     """One run; everything in it follows from the seed. Even seeds run on PostgreSQL."""
 
-    clock_errors_ms: ClassVar = (0, 0, 50, -50, 400, -400)
-    clock_steps_ms: ClassVar = (-400, 400)
+    clock_errors_ms: ClassVar = (
+        0,
+        400,
+        -400,
+        4 * _MIN_MS,
+        -4 * _MIN_MS,
+        10 * _MIN_MS,
+        -10 * _MIN_MS,
+    )
+    clock_steps_ms: ClassVar = clock_errors_ms[1:]
 
     def __init__(self, seed: int, *, trace: bool = False) -> None:
         self.seed = seed
@@ -83,6 +97,8 @@ class World:
         """Sinks between two owners, or two configs."""
         self.disturbed_s: defaultdict[str, float] = defaultdict(float)
         """When the outcome of a send may have been lost, by sink."""
+        self.clock_set_s = -math.inf
+        """When the store's clock was set last."""
         self.invariants = Invariants(self)
         load = random.choice(_LOADS)
         self.sender = Sender(self, load)
@@ -123,11 +139,13 @@ class World:
         return self._loop.time()
 
     def store_ms(self) -> int:
-        """Return the store's now: on SQLite, the clock of the only relay."""
-        now_ms = START_MS + round(self.now_s * 1000)
-        if self.is_shared or not self.members:
-            return now_ms
-        return self.members[-1].clock.now_ms()
+        """Return the store's now: on SQLite, the clock of the relay's machine."""
+        clock: Clock = self.engine.clock if self.is_shared else self.members[-1].machine
+        return clock.now_ms()
+
+    def clock_was_set(self) -> None:
+        """Note that the store's clock was."""
+        self.clock_set_s = self.now_s
 
     def log(self, text: str) -> None:
         if self._trace:
@@ -148,7 +166,10 @@ class World:
 
     def join(self) -> None:
         """Start a relay."""
-        error_ms = self.random.choice(self.clock_errors_ms)
+        if self.members and not self.is_shared:
+            error_ms = self.members[-1].machine.error_ms
+        else:
+            error_ms = self.random.choice(self.clock_errors_ms)
         member = Member(self, len(self.members) + 1, clock_error_ms=error_ms)
         member.life.add_done_callback(self._ended)
         self.members.append(member)
