@@ -22,7 +22,7 @@ SPINS_MAX = 20_000
 """Turns of the loop without a moment of time between them: a task waits by asking again."""
 
 
-class VirtualLoop(loop_watch.PlainLoop):
+class VirtualTime(asyncio.SelectorEventLoop):
     """Jumps to the next timer as soon as nobody is at work."""
 
     def __init__(self) -> None:
@@ -39,8 +39,12 @@ class VirtualLoop(loop_watch.PlainLoop):
         await super().shutdown_default_executor()
 
 
+class VirtualLoop(VirtualTime, loop_watch.PlainLoop):
+    """The same, watched."""
+
+
 class _Selector(selectors.DefaultSelector):
-    def __init__(self, loop: VirtualLoop) -> None:
+    def __init__(self, loop: VirtualTime) -> None:
         super().__init__()
         self._loop = loop
 
