@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from relay.core.cluster.timing import RENEW_S
 from relay.core.config_values import Duration, Rate
 from relay.core.retry import RetryPolicy
 from relay.core.sink import BatchSettings, SinkSettings
@@ -83,13 +84,16 @@ async def _hand_over(world: "World") -> None:
 
 
 async def _lose(world: "World") -> None:
-    """Let a lease expire without its holder's knowledge."""
+    """Let a lease expire; its holder knows after its next heartbeat at the latest."""
     sink = world.any_sink()
-    if world.owner(sink) is not None and sink not in world.changing:
+    owner = world.owner(sink)
+    if owner is not None and sink not in world.changing:
         world.log(f"{sink} is lost")
         world.changing.add(sink)
         world.disturb(sink)
         world.engine.own(sink, None)
+        await asyncio.sleep(RENEW_S)
+        owner.store.ownership.may_send(sink)
 
 
 async def _pause(world: "World") -> None:
