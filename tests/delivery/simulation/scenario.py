@@ -151,6 +151,7 @@ async def _set_clock(world: "World") -> None:
 async def _set_database_clock(world: "World") -> None:
     step_ms = world.random.choice(world.clock_steps_ms)
     world.log(f"the clock of the database is set by {step_ms} ms")
+    world.set_back_s += max(0, -step_ms) / 1000
     world.engine.clock.error_ms += step_ms
     world.clock_was_set()
 
