@@ -44,6 +44,11 @@ EXCEPTIONS: Mapping[str, str] = {
         "the first command of a connection: redis-py loads the CAs for each with TLS, and takes no "
         "context that has them"
     ),
+    "LoopConnection.write": (
+        "a commit of many large bodies goes to libpq in one piece, and on the event loop, "
+        "because each statement on a thread waits for Python's lock"
+    ),
+    "session_page": "the sandbox: a page of a thousand sessions, which no customer waits for",
     "Schedule._fire_next": "the sandbox at a test's speed: hours of viewers are one step",
     "_ObservedTransport.write": (
         "a request is encrypted in one piece, 4 MiB in 25 ms, because between two pieces an early "
