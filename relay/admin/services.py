@@ -61,7 +61,7 @@ class Sinks(Protocol):
 
 
 class Erasures(Protocol):
-    """Erasures of people's data, which go on by themselves."""
+    """Erasures of personal data, which continue without their caller."""
 
     async def erase(self, email: str) -> ErasureRecord:
         """Order an erasure, and return it once it has ended, or as far as it is after a while.

@@ -25,5 +25,5 @@ def backlog_cells(condition: Mapping[str, Any], pending: int | None) -> dict[str
 
 
 def place_of(queued: Mapping[str, Any], condition: Mapping[str, Any]) -> str:
-    """Say what is ahead of a delivery; empty if nothing is."""
+    """Return what is ahead of a delivery; empty if it is the next."""
     return place(queued["ahead"], is_more=queued["is_more"], flow=flow_of(condition))

@@ -44,7 +44,7 @@ class ErasureId(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ErasureState(Erasure, frozen=True, kw_only=True):
-    """An erasure with its result, which is what is removed so far while it runs."""
+    """An erasure, and what it has removed so far."""
 
     id: int
     begun_ms: int
@@ -103,7 +103,7 @@ async def erase_person(admin: AdminServices, _: Nothing, person: Person) -> Eras
 
 
 async def show_erasure(admin: AdminServices, path: ErasureId) -> ErasureState:
-    """One erasure, with what is removed so far if it runs."""
+    """Show one erasure, and what it has removed so far."""
     record = await admin.store.personal_data.erasure(path.id)
     if record is None:
         raise HTTPException(404, f"There is no erasure {path.id}.")

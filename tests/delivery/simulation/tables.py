@@ -156,7 +156,7 @@ class Tables:
             return Result([(max(self.events, default=0),)])
         if text == CONFIRM.text:
             return Result(())
-        raise NotImplementedError(f"the model does not know this statement: {text}")
+        raise LookupError(f"the model does not know this statement: {text}")
 
     def _pages(self, values: Any, tiers: Sequence[Tier], window: int) -> Sequence[tuple[Any, ...]]:
         sink, now_ms, places = values["sink"], values["now"], values["places"]
