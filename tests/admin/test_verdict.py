@@ -33,6 +33,7 @@ STORE = StoreFacts(
     unready=(),
     unread=None,
     alive_ms=NOW_MS - 5000,
+    warnings=(),
     unclean=False,
     unreadable=0,
     unreadable_ms=None,
