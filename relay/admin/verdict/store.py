@@ -102,7 +102,6 @@ def _content(store: StoreFacts) -> Iterator[Finding]:
             since_ms=None,
             why="{reason}: {advice}".format(**warning.fields),
             next="relay check-config --connect",
-            runbook="relaynotready",
         )
     if store.unclean:
         yield Finding(

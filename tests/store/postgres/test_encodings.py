@@ -12,8 +12,8 @@ from relay.store.postgres import server
 from relay.store.postgres.driver import Database, parse
 from relay.store.postgres.settings import PostgresSettings
 from relay.store.postgres.text import Encoding
-from tests.conftest import ManualClock
-from tests.store.conformance import NOW_MS, accept, event, ids, lease, settlement
+from tests.conftest import NOW_MS, ManualClock
+from tests.store.conformance import accept, event, ids, lease, settlement
 from tests.store.places import PostgresPlace, shared_server
 
 pytestmark = pytest.mark.servers
@@ -149,6 +149,31 @@ async def test_the_encoding_of_the_client_is_the_relays_own(
     async with postgres_place.open(ManualClock(NOW_MS)) as store:
         assert await accept(store, event(BEYOND_LATIN)) == ["accepted"]
         assert ids(await lease(store)) == [BEYOND_LATIN]
+
+
+async def test_a_schema_moves_to_a_database_with_utf8(encoded_place: EncodedPlace) -> None:
+    await encoded_place.make()
+    async with encoded_place.open(ManualClock(NOW_MS)) as store:
+        await accept(store, event("café"))
+    source = encoded_place.settings().dsn.reveal()
+    encoded_place.server.execute(f'CREATE DATABASE "to {encoded_place.database}"')
+    target = source.replace("dbname='", "dbname='to ")
+    dump = encoded_place.server.folder / "dump.sql"
+    try:
+        encoded_place.server.run(
+            *("pg_dump", "--encoding=UTF8", f'--schema="{encoded_place.schema}"', "-f", str(dump)),
+            *("-d", source),
+        )
+        encoded_place.server.run(
+            "psql", "-q", "-v", "ON_ERROR_STOP=1", "-f", str(dump), "-d", target
+        )
+        moved = PostgresSettings(dsn=Secret(target), schema=encoded_place.schema)
+        store = await engines.open_store(moved, clock=ManualClock(NOW_MS))
+        assert store.warnings() == ()
+        assert await accept(store, event("café")) == ["duplicate"]
+        await store.close()
+    finally:
+        encoded_place.server.execute(f'DROP DATABASE "to {encoded_place.database}" WITH (FORCE)')
 
 
 def test_an_encoding_without_a_codec_holds_ascii() -> None:
