@@ -40,6 +40,21 @@ from tests.store.places import PostgresPlace
         (psycopg.errors.LockNotAvailable(), "another transaction was in the way (55P03)"),
         (psycopg.errors.AdminShutdown(), "the connection to the database was lost (57P01)"),
         (psycopg.OperationalError(), "the connection to the database was lost (OperationalError)"),
+        (
+            psycopg.errors.QueryCanceled(),
+            "the server cancelled a statement, as statement_timeout does (57014)",
+        ),
+        (
+            errors.CannotConnect(
+                'connection failed: connection to server at "::1", port 5432 failed: '
+                'FATAL:  password authentication failed for user "relay"'
+            ),
+            (
+                'the database refuses the relay: connection to server at "::1", port 5432 failed: '
+                'password authentication failed for user "relay"; '
+                "see user and password in store.dsn"
+            ),
+        ),
         (OutcomeUnknown(), "whether a write was committed is unknown"),
     ],
 )
