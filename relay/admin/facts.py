@@ -9,7 +9,7 @@ from relay.admin.services import AdminServices, Reading
 from relay.core.downtime import Downtime
 from relay.core.errors import StoreError
 from relay.core.sink_status import SinkStatus
-from relay.store import Backlog
+from relay.store import Backlog, StoreWarning
 from relay.store.absences import Absence
 from relay.store.overview import DeadLetters, Overview
 from relay.store.ownership import Cluster
@@ -86,6 +86,8 @@ class StoreFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Time of the last stored heartbeat."""
     unclean: bool
     """Whether it was not closed cleanly, and has not been checked since."""
+    warnings: Sequence[StoreWarning]
+    """What of the store an operator should change."""
     unreadable: int
     """Number of verified requests without an event."""
     unreadable_ms: int | None
@@ -227,6 +229,7 @@ def _store(admin: AdminServices, stored: _Stored, unready: Sequence[str]) -> Sto
         unread=stored.error,
         alive_ms=stored.overview.alive_ms,
         unclean=admin.store.unclean,
+        warnings=[each for each in admin.store.warnings() if each.needs_action],
         unreadable=stored.overview.unreadable,
         unreadable_ms=stored.overview.unreadable_ms,
     )

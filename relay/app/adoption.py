@@ -52,9 +52,11 @@ class Adoption:
         Raises ConfigError, Stopping and StoreError.
         """
         sinks = await self._build(config, names={*changes.sinks.added, *changes.sinks.changed})
-        paused = await self._supervisor.paused()
-        if self._is_stopping():
-            raise Stopping("the relay is stopping")
+        # First, because without the new credentials the store may not be readable any more.
+        async with self._store.adopted(config.store):
+            paused = await self._supervisor.paused()
+            if self._is_stopping():
+                raise Stopping("the relay is stopping")
         for source in changes.sources.added:
             self._metrics.add_source(source)
             show_totals(self._store, self._metrics, source)

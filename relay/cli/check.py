@@ -40,6 +40,7 @@ class Database(msgspec.Struct, frozen=True):
 
     ok: bool
     text: str
+    warnings: tuple[str, ...] = ()
 
 
 @click.command("check-config")
@@ -134,10 +135,13 @@ def _store_faults(path: Path) -> tuple[Fault, ...]:
 async def reach_store(settings: StoreSettings) -> Database | None:
     """Connect to the store's database as `serve` does; None if it is not one to connect to."""
     try:
-        text = await engines.of(settings).reach(settings)
+        reached = await engines.of(settings).reach(settings)
     except StoreError as error:
         return Database(ok=False, text=str(error))
-    return None if text is None else Database(ok=True, text=text)
+    if reached is None:
+        return None
+    warnings = tuple("{reason}: {advice}".format(**each.fields) for each in reached.warnings)
+    return Database(ok=True, text=reached.text, warnings=warnings)
 
 
 async def reach(settings: Iterable[SinkSettings]) -> tuple[Contact, ...]:
@@ -178,6 +182,7 @@ def _summary(
     yield from (f"  warning    {warning}" for warning in config.warnings)
     if database is not None:
         yield f"  database   {database.text}"
+        yield from (f"  warning    {warning}" for warning in database.warnings)
     yield from (f"  sink {contact.sink} ({contact.type}): {contact.text}" for contact in contacts)
 
 

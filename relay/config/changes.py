@@ -11,7 +11,10 @@ from relay.config.sinks import files
 from relay.core.errors import Fault
 
 _FIXED = {"server": ("listen", "admin_listen"), "store": (), "log": ()}
-"""Settings that only a restart can change: these keys of a table, or all if none is listed."""
+"""Settings that only a restart can change: these keys of a table, or all if none is listed.
+
+Of the store's, its engine can change some.
+"""
 
 _STAYS = "cannot change while the relay runs: restore the old value, or restart the relay"
 
@@ -60,7 +63,7 @@ def changes(old: Config, new: Config) -> Changes:
         sources=_difference(_named(old.sources), _named(new.sources)),
         settings=tuple(
             f"{table}.{key}"
-            for table in ("server", "admin")
+            for table in ("server", "admin", "store")
             for key in _differing(getattr(old, table), getattr(new, table))
         ),
     )
@@ -68,11 +71,12 @@ def changes(old: Config, new: Config) -> Changes:
 
 def fixed(old: Config, new: Config) -> tuple[Fault, ...]:
     """Return a fault for every changed key that needs a restart."""
+    changeable = {f"store.{key}" for key in old.store.changeable}
     return tuple(
         Fault(f"{table}.{key}", _STAYS)
         for table, keys in _FIXED.items()
         for key in _differing(getattr(old, table), getattr(new, table))
-        if not keys or key in keys
+        if key in keys or (not keys and f"{table}.{key}" not in changeable)
     )
 
 

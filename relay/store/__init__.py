@@ -1,7 +1,8 @@
 """The protocol of a store, which each engine fulfils in a folder of its own."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Literal, NamedTuple, Protocol
+from contextlib import AbstractAsyncContextManager
+from typing import ClassVar, Literal, NamedTuple, Protocol
 
 import msgspec
 
@@ -33,6 +34,8 @@ from relay.store.unreadable import UnreadableRequests
 class StoreSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`[store]`: the keys of every engine."""
 
+    changeable: ClassVar[tuple[str, ...]] = ()
+    """Keys that a reload can change."""
     type: str
     payload_retention: Duration = Duration.parse("30d")
     """Retention of the bodies of events whose deliveries are all settled."""
@@ -88,6 +91,15 @@ class StoreWarning(msgspec.Struct, frozen=True):
 
     event: str
     fields: Mapping[str, str]
+    needs_action: bool = False
+    """Whether the verdict names it; its fields are a reason and an advice then."""
+
+
+class Reached(NamedTuple):
+    """What a connection to the database of a store has found."""
+
+    text: str
+    warnings: Sequence[StoreWarning]
 
 
 class Space(msgspec.Struct, frozen=True, kw_only=True):
@@ -194,6 +206,13 @@ class Store(Protocol):
 
     def warnings(self) -> Sequence[StoreWarning]:
         """Return the warnings that are known at the start."""
+        ...
+
+    def adopted(self, settings: StoreSettings) -> AbstractAsyncContextManager[None]:
+        """Use what of new settings can change while the store is open, unless the block raises.
+
+        It is tried before. Raises StoreError, and nothing has changed then.
+        """
         ...
 
     async def size_bytes(self) -> int:

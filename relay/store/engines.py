@@ -9,7 +9,7 @@ from relay.core.clock import Clock
 from relay.core.errors import Fault
 from relay.core.setting_errors import missing_client
 from relay.core.totals import Total
-from relay.store import Store, StoreSettings
+from relay.store import Reached, Store, StoreSettings
 from relay.store.copy_result import CopyResult
 from relay.store.integrity import Inspection
 from relay.store.postgres.settings import PostgresSettings
@@ -38,7 +38,7 @@ class Engine(Protocol):
         """Return why this process could not open or create the store here, without a connection."""
         ...
 
-    async def reach(self, settings: Any) -> str | None:
+    async def reach(self, settings: Any) -> Reached | None:
         """Connect as `open_store` would, without a change, and return what was found.
 
         None if there is nothing to connect to. Raises what `open_store` raises.

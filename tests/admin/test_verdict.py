@@ -13,6 +13,7 @@ from relay.admin.verdict import is_well, problems
 from relay.core.downtime import Interval
 from relay.core.flow import Flow
 from relay.core.sink_status import SinkStatus, State
+from relay.store import StoreWarning
 from relay.store.absences import Absence
 from relay.store.ownership import Cluster, FreeSink, Member
 from relay.store.quarantine import Rotation
@@ -33,6 +34,7 @@ STORE = StoreFacts(
     unready=(),
     unread=None,
     alive_ms=NOW_MS - 5000,
+    warnings=(),
     unclean=False,
     unreadable=0,
     unreadable_ms=None,
@@ -235,6 +237,14 @@ FOUND: Mapping[str, tuple[Facts, str, str, str]] = {
         "ticket",
         "the store cannot be read: this status is incomplete",
         "relay store check",
+    ),
+    "a database that is set up for losses": (
+        of_store(
+            warnings=[StoreWarning("store.x", {"reason": "fsync is off", "advice": "turn it on"})]
+        ),
+        "ticket",
+        "the database is not set up as the relay needs it",
+        "relay check-config --connect",
     ),
     "an unclean store": (
         of_store(unclean=True),

@@ -75,6 +75,15 @@ def test_changed_keys_of_other_tables_are_listed_by_path(read: Read) -> None:
     assert fixed(read(), new) == ()
 
 
+def test_a_way_to_the_same_database_can_change(read: Read) -> None:
+    store = '[store]\ntype = "postgres"\ndsn = "host=a password={}"\nschema = "{}"\n'
+    old, new = read(store.format("one", "x")), read(store.format("other", "x"))
+    assert fixed(old, new) == ()
+    assert changes(old, new).settings == ("store.dsn",)
+    (fault,) = fixed(old, read(store.format("other", "y")))
+    assert fault.path == "store.schema"
+
+
 def test_every_key_that_only_a_restart_can_change_is_a_fault(read: Read) -> None:
     tables = (
         '[server]\nlisten = "127.0.0.1:1"\nadmin_listen = "127.0.0.1:2"\nmax_body = "2MiB"\n',

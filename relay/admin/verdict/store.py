@@ -95,6 +95,14 @@ def _content(store: StoreFacts) -> Iterator[Finding]:
             next="relay store check",
             runbook="relaynotready",
         )
+    for warning in store.warnings:
+        yield Finding(
+            severity="ticket",
+            what="the database is not set up as the relay needs it",
+            since_ms=None,
+            why="{reason}: {advice}".format(**warning.fields),
+            next="relay check-config --connect",
+        )
     if store.unclean:
         yield Finding(
             severity="info",

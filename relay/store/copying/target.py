@@ -7,12 +7,11 @@ from relay.core.errors import StoreRefused
 from relay.store.copying.tables import TABLES, Table
 from relay.store.postgres import schema, server
 from relay.store.postgres.driver import Database, Row, psycopg
-from relay.store.postgres.errors import error_name
+from relay.store.postgres.errors import error_name, startup_error
 from relay.store.postgres.settings import PostgresSettings
-from relay.store.postgres.startup_errors import startup_error
 
 _TYPES = """
-SELECT attname::text, atttypid::regtype::text FROM pg_attribute
+SELECT attname::text, typname::text FROM pg_attribute JOIN pg_type AS t ON t.oid = atttypid
 WHERE attrelid = 'relay.{table}'::regclass AND attnum > 0 AND NOT attisdropped
 """
 _COUNT = """

@@ -19,7 +19,7 @@ WITH_PREFIX = "id BETWEEN %s AND %s"
 """Whether an id begins with a text, for the index of ids; the values are of `prefix_range`."""
 
 _CONTAINS = 'strpos(lower(relay.body_text(e.body) COLLATE "C"), %s) > 0'
-_ESCAPES = r"position('\x5c'::bytea IN e.body) > 0"
+_ESCAPES = r"position(E'\\x5c'::bytea IN e.body) > 0"
 _OF_PERSON = """
 (e.seq IN (SELECT event FROM relay.audience WHERE person = %s) OR e.seq = ANY(%b::bigint[]))
 """

@@ -1,5 +1,7 @@
 """Connections that run whole functions, each on a thread of its own, and are made anew when lost.
 
+They are also made anew once the DSN has changed, each when what it does has ended.
+
 A function that has begun is never cancelled: a cancelled commit that waits for a standby would
 count as a success that no standby has.
 """
@@ -10,22 +12,22 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from relay.core.errors import StoreUnavailable
+from relay.store.postgres.access import Access
 from relay.store.postgres.driver import Database, psycopg
 from relay.store.postgres.errors import OutcomeUnknown, classify, error_name, is_connection_lost
-from relay.store.postgres.settings import PostgresSettings
 
 T = TypeVar("T")
 
 
 class Connection:
-    """A database of its own thread, connected anew after it was lost."""
+    """A database of its own thread, connected anew after it was lost or its DSN changed."""
 
-    def __init__(self, dsn: str, schema: str) -> None:
-        self._dsn = dsn
-        self._schema = schema
+    def __init__(self, access: Access) -> None:
+        self._access = access
         self._thread = ThreadPoolExecutor(1, "postgres")
         self._database: Database | None = None
         self._is_closed = False
+        access.watch(self)
 
     async def run(self, work: Callable[[Database], T]) -> T:
         """Call `work` on the connection's thread; raises psycopg.Error and StoreUnavailable."""
@@ -57,6 +59,11 @@ class Connection:
         """Number of the server's answers on the present connection."""
         return 0 if self._database is None else self._database.answers
 
+    def move(self) -> None:
+        """Leave a server of another DSN once what runs has ended."""
+        if not self._is_closed:
+            self._thread.submit(self._leave_outdated)
+
     async def cut_off(self) -> None:
         """Close it, and end the statement that runs."""
         self.hang_up()
@@ -84,11 +91,16 @@ class Connection:
             raise
 
     def _connected(self) -> Database:
+        self._leave_outdated()
         if self._database is not None and not self._database.is_usable:
             self._drop()
         if self._database is None:
-            self._database = Database(self._dsn, self._schema)
+            self._database = self._access.connect()
         return self._database
+
+    def _leave_outdated(self) -> None:
+        if self._database is not None and not self._access.is_current(self._database.dsn):
+            self._drop()
 
     def _drop(self) -> None:
         if self._database is not None:
@@ -99,8 +111,8 @@ class Connection:
 class Pool(Connection):
     """Connections of one purpose: each call gets the one with the fewest calls before it."""
 
-    def __init__(self, dsn: str, schema: str, *, size: int) -> None:
-        self._connections = [Connection(dsn, schema) for _ in range(size)]
+    def __init__(self, access: Access, *, size: int) -> None:
+        self._connections = [Connection(access) for _ in range(size)]
         self._calls = [0] * size
 
     async def run(self, work: Callable[[Database], T]) -> T:
@@ -133,8 +145,3 @@ async def read_again(read: Callable[[], Awaitable[T]]) -> T:
         raise classify(error) or StoreUnavailable(
             f"the database cannot be read ({error_name(error)})"
         ) from None
-
-
-def connection(settings: PostgresSettings) -> Connection:
-    """Return a connection of the settings, which connects when it is used."""
-    return Connection(settings.dsn.reveal(), settings.schema)

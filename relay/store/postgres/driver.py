@@ -10,6 +10,10 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 import psycopg
 from psycopg import conninfo, sql
+from psycopg.adapt import Dumper
+
+from relay.store.postgres.errors import CannotConnect
+from relay.store.postgres.text import Encoding
 
 __all__ = [
     "Cursor",
@@ -37,9 +41,12 @@ _DEFAULTS: dict[str, Any] = {
     "keepalives_count": 2,
 }
 """Where the DSN says nothing else; libpq ignores those of TCP on a Unix socket."""
+_ALWAYS = {"client_encoding": "UTF8"}
+"""Of each connection: a pooler carries it. Without it, text would arrive as bytes or be mangled."""
 DOUBTS = frozenset({"01000", "57P01"})
 """SQLSTATEs of the warnings that a wait for a standby was cut short."""
 _SCHEMA = re.compile(r"\brelay\.")
+_PORTS = re.compile("[0-9,]*")
 
 
 class Query(NamedTuple):
@@ -48,6 +55,11 @@ class Query(NamedTuple):
     text: str
     values: Sequence[Any] | Mapping[str, Any] | None = None
 
+
+GREETING = Query("""
+SELECT pg_backend_pid(), current_setting('server_encoding'), current_setting('array_nulls') = 'on'
+""")
+"""The first statement of a connection; `greeted` takes its row."""
 
 Steps = Generator[Query, list[Row], T]
 """A write as its statements: each is yielded, its rows are sent back, and the result returned.
@@ -63,21 +75,23 @@ class Database:
     """
 
     def __init__(self, dsn: str, schema: str) -> None:
-        """Connect; raises psycopg.Error."""
+        """Connect; raises CannotConnect."""
         self._schema = schema
         self.is_listening = False
-        self._psycopg: psycopg.Connection[Row] = psycopg.connect(
-            completed(dsn), autocommit=True, prepare_threshold=None
-        )
-        try:
-            row = self._psycopg.execute("SELECT pg_backend_pid()").fetchone()
-        except BaseException:
-            self._psycopg.close()
-            raise
-        # A pooler makes up the number that it tells its client.
-        self.is_pooled = row is None or row[0] != self._psycopg.info.backend_pid
-        if not self.is_pooled:
-            self._psycopg.prepare_threshold = 0
+        self.dsn = dsn
+        self.dsn = dsn
+        with connecting():
+            self._psycopg: psycopg.Connection[Row] = psycopg.connect(
+                completed(dsn), autocommit=True, prepare_threshold=None
+            )
+            try:
+                ((row),) = self._psycopg.execute(GREETING.text.encode()).fetchall()
+                self.is_pooled, self.encoding = greeted(self._psycopg, row)
+            except BaseException:
+                self._psycopg.close()
+                raise
+        # Written into each BEGIN, because a role may have another default.
+        self._psycopg.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
         self.answers = 0
         """Number of statements that the server has answered."""
         self.is_in_doubt = False
@@ -206,19 +220,76 @@ class Database:
 def parse(dsn: str) -> dict[str, str]:
     """Return the parameters of a DSN; raises ValueError, without its text."""
     try:
-        return {key: str(value) for key, value in conninfo.conninfo_to_dict(dsn).items()}
+        values = {key: str(value) for key, value in conninfo.conninfo_to_dict(dsn).items()}
     except psycopg.ProgrammingError:
         message = (
             "is not in the form of libpq: "
             "expected keywords (host=... dbname=...) or a URI (postgresql://...)"
         )
         raise ValueError(message) from None
+    # The rest of a password then, which libpq would name in its errors.
+    if "@" in values.get("host", "")[1:] or not _PORTS.fullmatch(values.get("port", "")):
+        raise ValueError(
+            "has @ in a host, or letters in a port: encode / and @ of a password as %2F, %40"
+        )
+    return values
 
 
 def completed(dsn: str) -> str:
     """Return the DSN with what the relay's connections need besides."""
     values: dict[str, Any] = conninfo.conninfo_to_dict(dsn)
-    return conninfo.make_conninfo(**_DEFAULTS | values)
+    return conninfo.make_conninfo(**_DEFAULTS | values | _ALWAYS)
+
+
+@contextmanager
+def connecting() -> Iterator[None]:
+    """Raise CannotConnect for what fails in the block, which sends no values."""
+    try:
+        yield
+    except CannotConnect:
+        raise
+    except psycopg.OperationalError as error:
+        raise CannotConnect(str(error)) from None
+
+
+def greeted(
+    connection: psycopg.Connection[Row] | psycopg.AsyncConnection[Row], greeting: Row
+) -> tuple[bool, Encoding]:
+    """Fit a new connection to its server; return whether a pooler is between, and the encoding.
+
+    Raises CannotConnect for a setting with which nothing can be stored.
+    """
+    pid, encoding_name, has_array_nulls = greeting
+    if not has_array_nulls:
+        raise CannotConnect("array_nulls is off for this role or database")
+    encoding = Encoding(encoding_name)
+    if not encoding.is_universal:
+        for dumper in _dumpers(encoding):
+            connection.adapters.register_dumper(str, dumper)
+    # A pooler makes up the number that it tells its client, and keeps no prepared statement.
+    is_pooled = pid != connection.info.backend_pid
+    if not is_pooled:
+        connection.prepare_threshold = 0
+    return is_pooled, encoding
+
+
+def _dumpers(encoding: Encoding) -> tuple[type[Dumper], ...]:
+    """Return what sends text in a form that the server can convert; the last one is preferred."""
+
+    class BinaryText(Dumper):
+        format = psycopg.pq.Format.BINARY
+        oid = psycopg.adapters.types["text"].oid
+
+        def dump(self, obj: str) -> bytes:
+            if "\0" in obj:
+                raise psycopg.DataError("a text with NUL")
+            return encoding.fit(obj).encode()
+
+    class Text(BinaryText):
+        format = psycopg.pq.Format.TEXT
+        oid = 0  # the server finds the type, as of psycopg's own texts
+
+    return BinaryText, Text
 
 
 def hang_up(connection: psycopg.Connection[Row] | psycopg.AsyncConnection[Row]) -> None:

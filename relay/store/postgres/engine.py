@@ -3,23 +3,22 @@
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import TypeVar
 
 from relay.core.clock import Clock, SynchronizedClock
 from relay.core.errors import Fault
 from relay.core.totals import Total
+from relay.store import Reached
 from relay.store.integrity import Inspection
 from relay.store.postgres import integrity, opening, schema
-from relay.store.postgres.connection import connection
+from relay.store.postgres.access import Access, tried
+from relay.store.postgres.connection import Connection
 from relay.store.postgres.driver import Database, parse, psycopg
-from relay.store.postgres.server import location
+from relay.store.postgres.errors import startup_error
+from relay.store.postgres.server import location, warnings
 from relay.store.postgres.settings import PostgresSettings
-from relay.store.postgres.startup_errors import startup_error
 from relay.store.postgres.store import PostgresStore
 
 __all__ = ["faults", "inspect", "is_held", "location", "open_store", "preflight", "reach"]
-
-T = TypeVar("T")
 
 
 def faults(settings: PostgresSettings) -> tuple[Fault, ...]:
@@ -34,9 +33,11 @@ def preflight(_: PostgresSettings) -> Fault | None:
     return None
 
 
-async def reach(settings: PostgresSettings) -> str | None:
-    preview = partial(schema.preview, schema=settings.schema)
-    return await asyncio.to_thread(_connected, settings, preview)
+async def reach(settings: PostgresSettings) -> Reached | None:
+    def look(db: Database) -> Reached:
+        return Reached(schema.preview(db, settings.schema), warnings(db))
+
+    return await asyncio.to_thread(tried, settings.dsn.reveal(), settings.schema, look)
 
 
 async def open_store(
@@ -64,16 +65,4 @@ def is_held(_: PostgresSettings) -> bool:
 
 
 async def inspect(settings: PostgresSettings) -> Inspection:
-    return await integrity.inspect(partial(connection, settings), settings.schema)
-
-
-def _connected(settings: PostgresSettings, work: Callable[[Database], T]) -> T:
-    """Run work on a connection of its own; raises StoreError."""
-    try:
-        database = Database(settings.dsn.reveal(), settings.schema)
-        try:
-            return work(database)
-        finally:
-            database.close()
-    except psycopg.Error as error:
-        raise startup_error(error) from None
+    return await integrity.inspect(partial(Connection, Access.of(settings)), settings.schema)

@@ -16,7 +16,7 @@ from relay.store.postgres import digests, schema, server
 from relay.store.postgres.audience_tables import all_sets
 from relay.store.postgres.connection import Connection
 from relay.store.postgres.driver import Database, psycopg
-from relay.store.postgres.startup_errors import startup_error
+from relay.store.postgres.errors import startup_error
 
 _SCHEMA = "SELECT coalesce(max(number), 0) FROM relay.migrations"
 _COUNTS = "SELECT (SELECT count(*) FROM relay.events), (SELECT count(*) FROM relay.unreadable)"

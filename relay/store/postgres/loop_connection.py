@@ -8,13 +8,17 @@ from collections.abc import Callable
 from typing import Self, TypeVar
 
 from relay.core.errors import StoreUnavailable
+from relay.store.postgres.access import Access
 from relay.store.postgres.connection import read_again
 from relay.store.postgres.driver import (
     DOUBTS,
+    GREETING,
     Query,
     Row,
     Steps,
     completed,
+    connecting,
+    greeted,
     hang_up,
     psycopg,
     qualified,
@@ -27,7 +31,8 @@ T = TypeVar("T")
 class _Session:
     """One connection to the server."""
 
-    def __init__(self, connection: psycopg.AsyncConnection[Row], schema: str) -> None:
+    def __init__(self, connection: psycopg.AsyncConnection[Row], dsn: str, schema: str) -> None:
+        self.dsn = dsn
         self._psycopg = connection
         self._schema = schema
         self.is_in_doubt = False
@@ -35,19 +40,18 @@ class _Session:
 
     @classmethod
     async def begin(cls, dsn: str, schema: str) -> Self:
-        """Connect; raises psycopg.Error."""
-        connection = await psycopg.AsyncConnection.connect(
-            completed(dsn), autocommit=True, prepare_threshold=None
-        )
-        session = cls(connection, schema)
-        try:
-            ((pid,),) = await session.execute(Query("SELECT pg_backend_pid()"))
-        except BaseException:
-            await connection.close()
-            raise
-        # A pooler makes up the number that it tells its client, and keeps no prepared statement.
-        if pid == connection.info.backend_pid:
-            connection.prepare_threshold = 0
+        """Connect; raises CannotConnect."""
+        with connecting():
+            connection = await psycopg.AsyncConnection.connect(
+                completed(dsn), autocommit=True, prepare_threshold=None
+            )
+            session = cls(connection, dsn, schema)
+            try:
+                ((row),) = await session.execute(GREETING)
+                greeted(connection, row)
+            except BaseException:
+                await connection.close()
+                raise
         connection.add_notice_handler(session.receive_notice)
         return session
 
@@ -85,14 +89,15 @@ class _Session:
 
 
 class LoopConnection:
-    """A session, begun anew after it was lost; calls wait for one another."""
+    """A session, begun anew after it was lost or its DSN changed; calls wait for one another."""
 
-    def __init__(self, dsn: str, schema: str) -> None:
-        self._dsn = dsn
-        self._schema = schema
+    def __init__(self, access: Access) -> None:
+        self._access = access
         self._session: _Session | None = None
         self._is_closed = False
         self._lock = asyncio.Lock()
+        self._moving: asyncio.Task[None] | None = None
+        access.watch(self)
 
     async def write(self, write: Callable[[], Steps[T]]) -> T:
         """Run a write; raises psycopg.Error, OutcomeUnknown and StoreUnavailable."""
@@ -125,6 +130,15 @@ class LoopConnection:
         if self._session is not None:
             self._session.hang_up()
 
+    def move(self) -> None:
+        """Leave a session of another DSN once what it does has ended."""
+        self._moving = asyncio.get_running_loop().create_task(self._leave_outdated())
+
+    async def _leave_outdated(self) -> None:
+        async with self._lock:
+            if self._session is not None and not self._access.is_current(self._session.dsn):
+                await self._drop()
+
     async def close(self) -> None:
         """Close it after what has begun."""
         async with self._lock:
@@ -134,10 +148,12 @@ class LoopConnection:
     async def _begun(self) -> _Session:
         if self._is_closed:
             raise StoreUnavailable("the store is closed")
-        if self._session is not None and not self._session.is_usable:
+        if self._session is not None and not (
+            self._session.is_usable and self._access.is_current(self._session.dsn)
+        ):
             await self._drop()
         if self._session is None:
-            self._session = await _Session.begin(self._dsn, self._schema)
+            self._session = await _Session.begin(self._access.dsn, self._access.schema)
         return self._session
 
     async def _drop(self) -> None:

@@ -30,7 +30,7 @@ from relay.store.postgres.schema import FOUND
 
 _NOW_US = "floor(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 _LEASE = f"make_interval(secs => {LEASE_S})"
-_START = "pg_postmaster_start_time()::text"
+_START = "floor(extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint::text"
 _LATE = f"clock_timestamp() - make_interval(secs => {TAKEOVER_S})"
 _FORGOTTEN = "interval '1 hour'"
 """Time after which a member that ended without leaving is no longer listed."""

@@ -8,7 +8,8 @@ from relay.core.totals import Total
 from relay.store.migrations import require_served
 from relay.store.ordering import OrderingKeys
 from relay.store.postgres import keys, members, schema, totals
-from relay.store.postgres.connection import Pool, connection
+from relay.store.postgres.access import Access
+from relay.store.postgres.connection import Connection, Pool
 from relay.store.postgres.fences import Fences
 from relay.store.postgres.group_commit import GroupCommit
 from relay.store.postgres.leases import Leases
@@ -28,10 +29,6 @@ FIRST_SAMPLES = 3
 """Of the database's clock, since the first statement of a connection takes longer."""
 
 
-def _pool(settings: PostgresSettings, size: int) -> Pool:
-    return Pool(settings.dsn.reveal(), settings.schema, size=size)
-
-
 async def open_store(
     settings: PostgresSettings,
     *,
@@ -48,11 +45,12 @@ async def open_store(
     `synchronize` is passed samples of the database's clock, the first ones before `clock` is read,
     and returns the step that the clock made.
     """
-    writer = LoopConnection(settings.dsn.reveal(), settings.schema)
-    connections = [connection(settings) for _ in range(5)]
+    access = Access.of(settings)
+    writer = LoopConnection(access)
+    connections = [Connection(access) for _ in range(5)]
     background, leaser, pager, control, poller = connections
     spare = settings.pool_size - len(connections) - 1
-    reader, searcher = _pool(settings, spare - spare // 2), _pool(settings, spare // 2)
+    reader, searcher = (Pool(access, size=size) for size in (spare - spare // 2, spare // 2))
     connections += reader, searcher
     try:
         for _ in range(FIRST_SAMPLES):
@@ -95,7 +93,7 @@ async def open_store(
         events=VisibleNumbers(reader, "events", "seq"),
         fences=fences or ownership,
         leases=leases,
-        vacuum=Vacuum(partial(connection, settings), clock=clock),
+        vacuum=Vacuum(partial(Connection, access), clock=clock),
         member=ownership.id,
     )
     ownership.on_outdated(shared.writer.refuse)
@@ -104,6 +102,7 @@ async def open_store(
         shared.vacuum.start(*ERASABLE)
     return PostgresStore(
         settings,
+        access,
         shared,
         clock=clock,
         server=server,

@@ -39,7 +39,7 @@ WITH planned AS MATERIALIZED (
         d.turn IS NULL AND w.turn IS NOT NULL AS lacks_turn
     FROM (
         SELECT * FROM unnest(%(event)b::bigint[], %(sink)b::text[], %(turn)b::bigint[])
-            AS w (event, sink, turn) ORDER BY event, sink
+            AS w (event, sink, turn) ORDER BY event, sink COLLATE "C"
     ) AS w
     JOIN LATERAL (SELECT body FROM relay.events WHERE seq = w.event OFFSET 0) AS e ON TRUE
     LEFT JOIN {_ROW} ON TRUE
@@ -85,7 +85,7 @@ _NAMED = f"""
 WITH named AS MATERIALIZED (
     SELECT d.* FROM (
         SELECT * FROM unnest(%(event)b::bigint[], %(sink)b::text[]) AS w (event, sink)
-        ORDER BY event, sink
+        ORDER BY event, sink COLLATE "C"
     ) AS w, {_ROW}
 )
 """

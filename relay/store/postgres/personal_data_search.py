@@ -47,14 +47,14 @@ WHERE {place.key} >= %(first)s AND {place.key} < %(end)s AND (%(mark)s::text IS 
 def _hints_in_bytes(column: str) -> str:
     # Turns bytes that are not ASCII into octal digits, so that any body is valid text.
     text = f"""lower(encode({column}, 'escape') COLLATE "C")"""
-    escapes = (f"position('\\x{each}'::bytea IN {column}) > 0" for each in ("5c75", "00"))
+    escapes = (f"position(E'\\\\x{each}'::bytea IN {column}) > 0" for each in ("5c75", "00"))
     return " OR ".join((f"position(%(mark)s IN {text}) > 0", *escapes))
 
 
 def _hints_in_text(column: str) -> str:
     return (
         f"""position(%(mark)s IN lower({column} COLLATE "C")) > 0"""
-        f""" OR position('\\u' IN {column}) > 0"""
+        f""" OR position(E'\\\\u' IN {column}) > 0"""
     )
 
 

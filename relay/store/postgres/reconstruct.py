@@ -24,7 +24,7 @@ _NO_EVENT = (1 << 63) - 1
 _ORIGINALS = "reconstructed = 0 AND (kind = 'lead.captured' OR starts_with(kind, 'video.'))"
 # Any other does not matter: where originals never pause, one always arrives in between.
 _MAY_BE_ITS_OWN = """
-kind = %(kind)s AND (position('\\x5c'::bytea IN body) > 0 OR (
+kind = %(kind)s AND (position(E'\\\\x5c'::bytea IN body) > 0 OR (
     (%(video)s::bytea IS NULL OR position(%(video)s::bytea IN body) > 0)
     AND (
         %(address)s::text IS NULL
@@ -98,7 +98,7 @@ _ORIGINAL = "SELECT seq FROM relay.events WHERE source = %s AND id = %s"
 _SPARE = """
 INSERT INTO relay.deliveries (event, sink, status, due_at, settled_at, reason)
 SELECT %(event)s, sink, 'discarded', %(now)s, %(now)s, %(reason)s
-FROM unnest(%(sinks)b::text[]) AS spared (sink) ORDER BY sink
+FROM unnest(%(sinks)b::text[]) AS spared (sink) ORDER BY sink COLLATE "C"
 ON CONFLICT (event, sink) DO UPDATE
 SET status = 'discarded', settled_at = excluded.settled_at, reason = excluded.reason, turn = NULL
 WHERE deliveries.status = 'pending'

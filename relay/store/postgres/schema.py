@@ -65,8 +65,12 @@ def prepare(db: Database, schema: str, *, now_ms: int) -> None:
         db.execute(_LOCK, (schema,))
         if not server.require_rights(db, schema):
             db.create_schema()
+        # A role's own limit would end a long migration at each start.
+        db.execute("SET LOCAL statement_timeout = 0")
         db.execute(_TABLE)
         current = _served(db, schema, known).number
+        if not current:
+            server.require_encoding(db)
         if current < known[-1].number:
             db.execute(_ADD_OLDEST)
         for step in known:
@@ -81,6 +85,7 @@ def preview(db: Database, schema: str) -> str:
     server.require(db)
     version = f"PostgreSQL {server.version(db)}"
     if not server.require_rights(db, schema) or db.execute(_MIGRATED).fetchone() != (True,):
+        server.require_encoding(db)
         return f"{version}; serve creates the schema {schema}"
     known = steps()
     current, newest = _served(db, schema, known).number, known[-1].number

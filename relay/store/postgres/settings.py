@@ -1,6 +1,6 @@
 """`[store]` with `type = "postgres"`."""
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from relay.core.config_values import Secret
 from relay.store import StoreSettings
@@ -8,6 +8,8 @@ from relay.store import StoreSettings
 
 class PostgresSettings(StoreSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`[store]`."""
+
+    changeable: ClassVar[tuple[str, ...]] = ("dsn",)
 
     type: Literal["postgres"] = "postgres"
     dsn: Secret

@@ -1,24 +1,35 @@
 """The store on PostgreSQL, which several relays share."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 
 from relay.core.clock import Clock
 from relay.core.delivery import Delivery, Settlement
+from relay.core.errors import StoreUnavailable
 from relay.core.event import Event, Outcome, Unreadable
 from relay.core.routing import Verdict
 from relay.core.totals import Total
-from relay.store import Backlog, EngineVersion, FirstDue, Lease, Offer, StoreWarning, Tier
+from relay.store import (
+    Backlog,
+    EngineVersion,
+    FirstDue,
+    Lease,
+    Offer,
+    StoreSettings,
+    StoreWarning,
+    Tier,
+)
 from relay.store.ownership import MAINTENANCE
 from relay.store.postgres import accept, due_queries, search, totals
 from relay.store.postgres.absences import PostgresAbsences
 from relay.store.postgres.accept import Acceptance
+from relay.store.postgres.access import Access
 from relay.store.postgres.audience import PostgresAudience
 from relay.store.postgres.audit import PostgresAudit
 from relay.store.postgres.backlogs import Backlogs
 from relay.store.postgres.backup import PostgresBackups
-from relay.store.postgres.connection import connection
+from relay.store.postgres.connection import Connection
 from relay.store.postgres.driver import Query, Steps
 from relay.store.postgres.integrity import PostgresInspections
 from relay.store.postgres.leasing import Leasing
@@ -66,6 +77,7 @@ class PostgresStore:
     def __init__(
         self,
         settings: PostgresSettings,
+        access: Access,
         shared: Shared,
         *,
         clock: Clock,
@@ -74,6 +86,7 @@ class PostgresStore:
         totals: Totals,
         counted: Callable[[Total], None],
     ) -> None:
+        self._access = access
         self._shared = shared
         self.clock = clock
         self._server = server
@@ -95,7 +108,7 @@ class PostgresStore:
         self.audience = PostgresAudience(shared)
         self.audit = PostgresAudit(shared)
         self.backups = PostgresBackups()
-        self.inspections = PostgresInspections(partial(connection, settings), settings.schema)
+        self.inspections = PostgresInspections(partial(Connection, access), settings.schema)
         self.login_limits = PostgresLoginLimits(shared, clock)
         self.operations = PostgresOperations(shared, self._withdrawals)
         self.ownership = ownership
@@ -120,6 +133,21 @@ class PostgresStore:
     def warnings(self) -> Sequence[StoreWarning]:
         return self._server.warnings
 
+    @asynccontextmanager
+    async def adopted(self, settings: StoreSettings) -> AsyncIterator[None]:
+        if not isinstance(settings, PostgresSettings):
+            raise TypeError("a reload cannot change the engine")
+        dsn = settings.dsn.reveal()
+        if self._access.is_current(dsn):
+            yield
+            return
+        check = partial(
+            self._server.identity.require, schema=settings.schema, member=self.ownership.id
+        )
+        async with self._access.changed(dsn, check):
+            yield
+        self.location = location(settings)
+
     async def size_bytes(self) -> int:
         return await self._size.measure()
 
@@ -139,6 +167,11 @@ class PostgresStore:
         stored: Callable[[Outcome], None],
         offer: Offer | None = None,  # noqa: ARG002  a sink may have another owner
     ) -> Outcome:
+        if not self._server.encoding.holds(event.id, event.kind):
+            raise StoreUnavailable(
+                f"the database's encoding {self._server.encoding.name} cannot hold the event's id "
+                "or kind"
+            )
         total = self._totals.of(event)
 
         def done(outcome: Outcome, verdicts: Sequence[Verdict] = verdicts) -> None:

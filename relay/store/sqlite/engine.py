@@ -25,7 +25,7 @@ def preflight(settings: SqliteSettings) -> Fault | None:
     return None if cause is None else Fault("store.path", f"serve cannot open it: {cause}")
 
 
-async def reach(_: SqliteSettings) -> str | None:
+async def reach(_: SqliteSettings) -> None:
     return None
 
 

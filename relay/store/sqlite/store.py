@@ -5,7 +5,7 @@ due again.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import IO, TypeVar
@@ -26,6 +26,7 @@ from relay.store import (
     Lease,
     Offer,
     Space,
+    StoreSettings,
     StoreWarning,
     Tier,
     tiers,
@@ -142,6 +143,9 @@ class SqliteStore:
             free_bytes=disk.free_bytes(self.path),
             min_free_bytes=self._min_free,
         )
+
+    def adopted(self, settings: StoreSettings) -> AbstractAsyncContextManager[None]:  # noqa: ARG002  none of its keys can change
+        return nullcontext()
 
     def warnings(self) -> Sequence[StoreWarning]:
         return preflight.warnings(self.path)

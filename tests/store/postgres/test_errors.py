@@ -11,7 +11,8 @@ import pytest
 from relay.core.clock import SystemClock
 from relay.core.errors import StoreBroken, StoreUnavailable
 from relay.store.postgres import errors, write_queue
-from relay.store.postgres.connection import connection
+from relay.store.postgres.access import Access
+from relay.store.postgres.connection import Connection
 from relay.store.postgres.driver import Database, Query, Steps
 from relay.store.postgres.errors import OutcomeUnknown
 from relay.store.postgres.group_commit import GroupCommit
@@ -39,6 +40,21 @@ from tests.store.places import PostgresPlace
         (psycopg.errors.LockNotAvailable(), "another transaction was in the way (55P03)"),
         (psycopg.errors.AdminShutdown(), "the connection to the database was lost (57P01)"),
         (psycopg.OperationalError(), "the connection to the database was lost (OperationalError)"),
+        (
+            psycopg.errors.QueryCanceled(),
+            "the server cancelled a statement, as statement_timeout does (57014)",
+        ),
+        (
+            errors.CannotConnect(
+                'connection failed: connection to server at "::1", port 5432 failed: '
+                'FATAL:  password authentication failed for user "relay"'
+            ),
+            (
+                'the database refuses the relay: connection to server at "::1", port 5432 failed: '
+                'password authentication failed for user "relay"; '
+                "see user and password in store.dsn"
+            ),
+        ),
         (OutcomeUnknown(), "whether a write was committed is unknown"),
     ],
 )
@@ -113,7 +129,7 @@ async def test_catching_up_waits_for_what_is_queued_between_two_that_catch_up(
         written.extend(items)
         return items
 
-    connection = LoopConnection(postgres_place.settings().dsn.reveal(), postgres_place.schema)
+    connection = LoopConnection(Access.of(postgres_place.settings()))
     queue = GroupCommit(connection, clock=SystemClock(), committed=lambda _: None)
     one = asyncio.create_task(queue.catch_up())
     between = asyncio.create_task(queue.submit(write, 1))
@@ -128,7 +144,7 @@ async def test_a_long_transaction_goes_on_while_the_database_answers_each_statem
     postgres_place: PostgresPlace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(write_queue, "PATIENCE_S", 0.6)
-    queue = Transactions(connection(postgres_place.settings()), clock=SystemClock())
+    queue = Transactions(Connection(Access.of(postgres_place.settings())), clock=SystemClock())
 
     def slow(db: Database, *, statements: int, each_s: float) -> int:
         for _ in range(statements):

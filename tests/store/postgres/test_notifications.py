@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 from functools import partial
 
+from relay.store.postgres.access import Access
 from relay.store.postgres.connection import Connection
 from relay.store.postgres.driver import Database
 from relay.store.postgres.notifications import PAYLOAD_MAX, Notifications
@@ -19,7 +20,7 @@ class Member:
     def __init__(self, place: PostgresPlace) -> None:
         self.heard: list[Collection[str] | None] = []
         dsn = place.settings().dsn.reveal()
-        connection = Connection(dsn, place.schema)
+        connection = Connection(Access(dsn, place.schema))
         self.notifications = Notifications(connection, heard=self.heard.append)
 
     def all_heard(self) -> set[str]:

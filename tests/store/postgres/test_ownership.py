@@ -18,6 +18,7 @@ from relay.core.errors import StoreUnavailable
 from relay.core.sink_status import SinkStatus, State
 from relay.store.ownership import MAINTENANCE, Introduction
 from relay.store.postgres import members, orders, schema
+from relay.store.postgres.access import Access
 from relay.store.postgres.connection import Connection
 from relay.store.postgres.driver import Database
 from relay.store.postgres.fences import HISTORY
@@ -41,7 +42,9 @@ class Relay:
         self.applied: list[set[str]] = []
         self.failing = False
         self.state: State = "parked"
-        self._connections = [Connection(dsn or place.server.dsn, place.schema) for _ in range(3)]
+        self._connections = [
+            Connection(Access(dsn or place.server.dsn, place.schema)) for _ in range(3)
+        ]
         control, poller, reader = self._connections
         self.told_of_reconstructions = 0
         self.ownership = PostgresOwnership(
@@ -127,7 +130,7 @@ def are_even(relays: Iterable[Relay]) -> bool:
 
 
 async def migrated(place: PostgresPlace) -> PostgresPlace:
-    connection = Connection(place.server.dsn, place.schema)
+    connection = Connection(Access(place.server.dsn, place.schema))
     await connection.run(lambda db: schema.migrate(db, place.schema, now_ms=0))
     await connection.close()
     return place
@@ -182,7 +185,7 @@ class Beats:
     """Heartbeats of a member that holds all sinks under their first fence."""
 
     def __init__(self, place: PostgresPlace) -> None:
-        self._connection = Connection(place.server.dsn, place.schema)
+        self._connection = Connection(Access(place.server.dsn, place.schema))
         self._member = uuid4()
         ((self.history,),) = place.rows(f"SELECT {HISTORY}")
         place.rows(
@@ -404,7 +407,7 @@ async def test_an_event_that_is_committed_late_is_news(place: PostgresPlace) -> 
         " SELECT seq, 'main', seq::text, 'k', 0, ''"
         " FROM generate_series(%s::bigint, %s::bigint) AS seq"
     )
-    connection = Connection(place.server.dsn, place.schema)
+    connection = Connection(Access(place.server.dsn, place.schema))
     place.rows(insert, 1, 998)
     place.rows(insert, 1000, 1200)
     before = await connection.run(members.news)

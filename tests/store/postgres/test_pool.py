@@ -8,6 +8,7 @@ from threading import Barrier, BrokenBarrierError
 import pytest
 
 from relay.core.errors import StoreUnavailable
+from relay.store.postgres.access import Access
 from relay.store.postgres.connection import Connection
 from relay.store.postgres.driver import Database, Query, completed, psycopg
 from relay.store.postgres.loop_connection import LoopConnection
@@ -65,7 +66,7 @@ async def test_without_spare_connections_reads_wait_for_each_other(
 
 async def test_a_closed_connection_is_not_made_again(postgres_place: PostgresPlace) -> None:
     settings = postgres_place.settings()
-    connection = Connection(settings.dsn.reveal(), settings.schema)
+    connection = Connection(Access.of(settings))
     closing = asyncio.ensure_future(connection.close())
     await asyncio.sleep(0)
     with pytest.raises(StoreUnavailable, match="closed"):
@@ -77,7 +78,7 @@ async def test_a_closed_connection_of_the_loop_is_not_made_again(
     postgres_place: PostgresPlace,
 ) -> None:
     settings = postgres_place.settings()
-    connection = LoopConnection(settings.dsn.reveal(), settings.schema)
+    connection = LoopConnection(Access.of(settings))
     assert await connection.read(Query("SELECT 1")) == [(1,)]
     await connection.close()
     with pytest.raises(StoreUnavailable, match="closed"):
@@ -89,7 +90,7 @@ async def test_a_session_that_the_server_ended_is_not_used_again(
 ) -> None:
     """The error comes first, and the end of the connection may come much later."""
     settings = postgres_place.settings()
-    connection = Connection(settings.dsn.reveal(), settings.schema)
+    connection = Connection(Access.of(settings))
 
     def end(_: Database) -> None:
         raise psycopg.errors.AdminShutdown

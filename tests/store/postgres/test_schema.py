@@ -35,7 +35,9 @@ async def test_a_relay_serves_the_schema_of_a_newer_one_that_names_it(
         assert await accept(store, event("a")) == ["accepted"]
     what = await engines.of(postgres_place.settings()).reach(postgres_place.settings())
     assert what is not None
-    assert what.endswith(f"at 9999, newer than {newest}, the newest of this relay, which serves it")
+    assert what.text.endswith(
+        f"at 9999, newer than {newest}, the newest of this relay, which serves it"
+    )
 
 
 async def test_one_migration_that_names_no_older_relay_keeps_all_of_them_out(

@@ -9,8 +9,8 @@ from relay.core.config_values import Secret
 from relay.core.errors import StoreError, StoreRefused, StoreTooNew, StoreUnavailable
 from relay.store import engines
 from relay.store.postgres.driver import psycopg
+from relay.store.postgres.errors import startup_error
 from relay.store.postgres.settings import PostgresSettings
-from relay.store.postgres.startup_errors import startup_error
 from tests.conftest import ManualClock
 from tests.ports import free_port
 from tests.postgres.guarded import PASSWORD, GuardedServer, disguised, guarded_server
@@ -107,10 +107,10 @@ async def test_a_role_with_its_own_schema_is_enough(guarded: GuardedServer) -> N
 
 
 async def found(given: PostgresSettings) -> str:
-    text = await engines.of(given).reach(given)
-    assert text is not None
-    assert text.startswith("PostgreSQL ")
-    return text
+    reached = await engines.of(given).reach(given)
+    assert reached is not None
+    assert reached.text.startswith("PostgreSQL ")
+    return reached.text
 
 
 async def test_a_preview_changes_nothing(guarded: GuardedServer) -> None:
