@@ -8,6 +8,7 @@ from relay.core.delivery import Delivery
 from relay.core.errors import StoreError
 from relay.core.event import LEAD_CAPTURED, Event
 from relay.core.routing import Verdict
+from relay.store.postgres.leases import COST_FACTOR, LAG_MS
 from tests.delivery.simulation.member import Member
 
 if TYPE_CHECKING:
@@ -19,6 +20,12 @@ _KEYS = [f"k{number}" for number in range(6)]
 
 _LATE_SHARE, _LATEST_S = 0.02, 3.0
 """Commits that take long, and how long: a transaction may wait for a standby."""
+
+_FOUND_S = COST_FACTOR * 10 * 0.02
+"""Time within which a walk over the whole tier finds a commit that others have gone past.
+
+It follows the last such walk, here of ten reads of 20 ms, after `COST_FACTOR` times its duration.
+"""
 
 
 class Load(NamedTuple):
@@ -50,6 +57,8 @@ class Sender:
         self._before: dict[tuple[str, str], str] = {}
         self.acknowledged: dict[str, list[str]] = {}
         """The events that a relay has acknowledged, with their sinks."""
+        self.found_by_s: dict[str, float] = {}
+        """Events whose commit took so long that others may have been sent past them."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     def key(self, sink: str, event: str) -> str | None:
@@ -110,6 +119,8 @@ class Sender:
 
         late = world.random.random() < _LATE_SHARE
         commit_s = world.random.uniform(0, _LATEST_S) if late else world.random.uniform(0, 0.03)
+        if commit_s > LAG_MS / 1000:
+            self.found_by_s[event_id] = world.now_s + commit_s + _FOUND_S
         try:
             await world.engine.accept(
                 member.store, event, verdicts, offer, stored, commit_s=commit_s

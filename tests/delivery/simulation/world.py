@@ -289,9 +289,11 @@ class World:
 
     async def order(self, give: Callable[[Member], Awaitable[Any]]) -> None:
         """Give an operator's order to some relay; the others follow a survey later."""
-        while (member := self.any_member()) is None:
-            await asyncio.sleep(0.1)
-        await _until_done(lambda: give(member), member)
+        is_given = False
+        while not is_given:
+            while (member := self.any_member()) is None:
+                await asyncio.sleep(0.1)
+            is_given = await _until_done(partial(give, member), member)
         await asyncio.sleep(self.random.uniform(0, 1) if self.is_shared else 0)
         for other in self.serving:
             if other is not member:
@@ -339,15 +341,16 @@ class World:
             owner.supervisor.wake(sink)
 
 
-async def _until_done(act: Callable[[], Awaitable[Any]], member: Member) -> None:
-    """Try again while the relay does not reach its store."""
+async def _until_done(act: Callable[[], Awaitable[Any]], member: Member) -> bool:
+    """Try again while the relay does not reach its store; return whether it was done."""
     while member.is_alive:
         try:
             await act()
         except StoreError:
             await asyncio.sleep(RETRY_S)
         else:
-            return
+            return True
+    return False
 
 
 class _Hang(KeyboardInterrupt):
