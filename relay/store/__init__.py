@@ -1,6 +1,6 @@
 """The protocol of a store, which each engine fulfils in a folder of its own."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import ClassVar, Literal, NamedTuple, Protocol
 
