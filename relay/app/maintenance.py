@@ -117,10 +117,10 @@ class Maintenance:
             self._recent.sample()
 
     async def _loop_lag(self) -> None:
-        """Measure how late the event loop comes to what is due, ten times a second.
+        """Measure how late the event loop is for a timer, ten times a second.
 
-        Each of these moments counts, also those that passed while it stood still: as a single late
-        timer, a second without any callback would be one of ten measurements, and not ten.
+        Moments that pass while the loop stands still count too. Otherwise a second of standstill
+        would be one measurement instead of ten.
         """
         due_s = self._clock.monotonic() + LAG_EVERY_S
         while True:

@@ -1,8 +1,8 @@
-"""How a sink's backlog moves: in, out, and when nothing waits, from samples of the last minutes.
+"""How a sink's backlog moves: inflow, outflow and expected end, by samples of the last minutes.
 
-What came in is what went out and the change of what is pending, so that nothing is counted on the
-way of an acknowledgement. What leaves without an end that was counted here, because another relay
-discarded it, is seen where more is missing than came.
+The inflow is computed: it is the outflow plus the growth of the backlog, so that an acknowledgement
+counts nothing. A relay does not count the deliveries that another one discards; where the backlog
+shrinks by more than the counted outflow, the difference belongs to the outflow.
 """
 
 import math
@@ -112,10 +112,10 @@ class BacklogTrend:
         return index
 
     def _judge_growth(self, middle: int) -> None:
-        """Growth begins with two halves that both grew, and ends once it is undone or turned.
+        """Growth begins once both halves have grown, and ends once the backlog shrinks again.
 
-        Bursts that are worked off each time are no growth, so the lowest points must rise. Bursts
-        beyond what goes out are one growth, so it ends only once the lowest or the highest fall.
+        The lowest points must rise, because a burst that is worked off is no growth. It ends once
+        the lowest or the highest points fall, because a series of bursts is a single growth.
         """
         first, half, now = self._samples[0], self._samples[middle], self._samples[-1]
         if self._active_s is None or first.at_s < self._active_s:
@@ -135,8 +135,11 @@ class BacklogTrend:
                 self._growing_since_ms = first.at_ms
 
     def _judge_length(self, wait_s: float | None, limit_s: float) -> None:
-        if self._active_s is None or wait_s is None:
+        if self._active_s is None:
             self._too_long_since_ms = None
+        elif wait_s is None:
+            # Nothing went out lately: that tells neither that it is too long, nor that it is not.
+            return
         elif self._too_long_since_ms is None:
             if wait_s > limit_s:
                 self._too_long_since_ms = self._samples[-1].at_ms
@@ -157,7 +160,7 @@ def _chance(came: int) -> float:
 
 
 def _is_rise(came: int, rise: int) -> bool:
-    """Whether a rise is more than chance explains by what came."""
+    """Whether a rise is larger than chance explains, given the number of arrivals."""
     return rise >= max(GROWTH_MIN, _chance(came))
 
 

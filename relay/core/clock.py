@@ -55,7 +55,7 @@ def offset_ms(clock: Clock, reference: Clock) -> int:
 
 
 boottime_ns = partial(time.clock_gettime_ns, time.CLOCK_BOOTTIME)
-"""Returns nanoseconds of a clock that nobody sets, and that goes on in a suspended machine."""
+"""Returns nanoseconds of a clock that cannot be set, and that counts the time of a suspension."""
 
 DRIFT_PPM = 100
 """How fast two clocks may drift apart, in millionths: twice what a quartz usually does."""

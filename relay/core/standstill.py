@@ -12,6 +12,9 @@ BRIEF: frozenset[WaitReason] = frozenset({"fetch", "credit", "settlement", "owne
 
 BRIEF_S = 10.0
 
+GAP_S = 10.0
+"""Longest time between two looks that counts."""
+
 REBUILD_S = 60.0
 """Time after which the dispatcher is built anew."""
 
@@ -36,7 +39,9 @@ class Standstill(msgspec.Struct):
         `due_s` is the time since which a delivery is due, None if none is, or the sink is not
         active. `last_start_s` is the time of the last start of a send.
         """
-        before_s, self.looked_s = self.looked_s, now_s
+        # Nobody saw what happened in a longer gap, as in an outage of the store or a halt.
+        before_s = max(self.looked_s, now_s - GAP_S)
+        unseen_s, self.looked_s = before_s - self.looked_s, now_s
         if due_s is None or (reason is not None and reason not in BRIEF):
             self.end()
             return
@@ -44,6 +49,8 @@ class Standstill(msgspec.Struct):
             self.end()
             # The last look has explained the time before it.
             self.since_s = max(due_s, last_start_s, before_s)
+        else:
+            self.since_s += unseen_s
         self.seconds = max(0.0, now_s - self.since_s - (0.0 if reason is None else BRIEF_S))
 
     def end(self) -> None:

@@ -188,6 +188,11 @@ class Dispatcher:
             self._breaker, in_flight=self._concurrency.in_flight, waits_for=self.waits_for()
         )
 
+    @property
+    def under_way(self) -> int:
+        """Number of deliveries that are being sent, or whose outcomes are not written yet."""
+        return self._concurrency.in_flight + self._settlement_writer.unsettled
+
     def waits_for(self) -> WaitReason | None:
         """Return why the next send does not start now; None if it may, or none is known to be due.
 

@@ -39,13 +39,15 @@ class StandstillMonitor:
 
     async def _look(self, rebuilds: asyncio.TaskGroup) -> None:
         watched = self._supervisor.dispatched()
-        idle = [member.name for member in watched if _is_idle(member)]
+        idle = {each.name: each.dispatcher.under_way for each in watched if _is_idle(each)}
         try:
             first_due = await self._store.first_due(idle, now_ms=self._clock.now_ms())
         except StoreUnavailable:
             # The heartbeat reports it.
             return
-        for member in watched:
+        for member in self._supervisor.dispatched():
+            if member not in watched:
+                continue
             self._judge(member, first_due.get(member.name, FirstDue()))
             self._metrics.standstill(member.name, member.standstill.seconds)
             status = member.status(now_ms=self._clock.now_ms())

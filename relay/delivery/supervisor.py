@@ -14,7 +14,7 @@ from relay.core.backpressure import Backpressure
 from relay.core.clock import Clock
 from relay.core.config_values import Duration
 from relay.core.delivery import Delivery
-from relay.core.errors import StoreError
+from relay.core.errors import StoreError, StoreUnavailable
 from relay.core.event import Event
 from relay.core.sink import Enricher, Sink, SinkSettings
 from relay.core.sink_status import SinkStatus
@@ -25,6 +25,9 @@ from relay.store import Backlog, Store
 from relay.telemetry import log
 from relay.telemetry.activity_stream import ActivityStream
 from relay.telemetry.metrics import Metrics
+
+BEGIN_RETRY_S = 1.0
+"""Wait between two tries to begin a sink that was ended in order to begin it again."""
 
 
 class DispatcherSupervisor:
@@ -131,16 +134,26 @@ class DispatcherSupervisor:
     async def rebuild(self, sink: str) -> None:
         """Dispatch a sink anew, once nothing is in flight and its leases are reclaimed.
 
-        Sends within their time limit end normally. Raises StoreError.
+        Sends within their time limit end normally.
         """
         if (member := self._running(sink)) is None:
             return
         member.is_rebuilding = True
         try:
             await self.end(sink, grace=member.settings.send_timeout())
-            await self.begin(sink)
+            await self._begin_in_time(sink)
         finally:
             member.is_rebuilding = False
+
+    async def _begin_in_time(self, sink: str) -> None:
+        """Begin as soon as the store can be read: nobody else begins a sink that is owned here."""
+        while True:
+            try:
+                await self.begin(sink)
+            except StoreUnavailable:
+                await asyncio.sleep(BEGIN_RETRY_S)
+            else:
+                return
 
     def dispatched(self) -> Sequence[ConfiguredSink]:
         """Return the sinks that this relay dispatches."""

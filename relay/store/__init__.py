@@ -1,6 +1,6 @@
 """The protocol of a store, which each engine fulfils in a folder of its own."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import ClassVar, Literal, NamedTuple, Protocol
 
@@ -81,7 +81,7 @@ class FirstDue(msgspec.Struct, frozen=True, kw_only=True):
     """What one sink could send next."""
 
     due_ms: int | None = None
-    """Earliest due time of its due deliveries; None if none may be sent."""
+    """Earliest due time of its due deliveries that are not under way; None if none may be sent."""
     is_held: bool = False
     """Whether deliveries wait for earlier ones of their ordering key."""
 
@@ -302,8 +302,11 @@ class Store(Protocol):
         """Return the backlog of every sink that ever had a delivery; no time is in the future."""
         ...
 
-    async def first_due(self, sinks: Collection[str], *, now_ms: int) -> Mapping[str, FirstDue]:
-        """Return what each of the sinks could send next, leased or not."""
+    async def first_due(self, sinks: Mapping[str, int], *, now_ms: int) -> Mapping[str, FirstDue]:
+        """Return what each of the sinks could send next, leased or not.
+
+        For each is passed how many of its due deliveries are under way: so many are left out.
+        """
         ...
 
     async def probe(self, *, now_ms: int) -> None:

@@ -257,6 +257,15 @@ def test_a_backlog_takes_too_long_until_it_is_clearly_shorter() -> None:
     assert known(sink.run(5, out=30)).too_long_since_ms is None
 
 
+def test_a_backlog_that_takes_too_long_still_does_while_nothing_goes_out() -> None:
+    sink = ScriptedSink(pending=4000, give_up_after_s=3600)
+    since_ms = known(sink.run(5, out=30)).too_long_since_ms
+    assert since_ms is not None
+    stuck = known(sink.run(8))
+    assert (stuck.wait_s, stuck.too_long_since_ms) == (None, since_ms)
+    assert known(sink.run(5, out=30)).too_long_since_ms == since_ms
+
+
 def test_a_pause_clears_what_took_too_long() -> None:
     sink = ScriptedSink(pending=4000, give_up_after_s=3600)
     sink.run(5, out=30)

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from relay.core.sink_status import WaitReason
-from relay.core.standstill import BRIEF_S, REBUILD_S, Standstill
+from relay.core.standstill import BRIEF_S, GAP_S, REBUILD_S, Standstill
 
 
 def look(
@@ -16,8 +16,25 @@ def look(
     last_start_s: float = -math.inf,
     reason: WaitReason | None = None,
 ) -> float:
-    standstill.observe(due_s=due_s, last_start_s=last_start_s, reason=reason, now_s=now_s)
+    """Look at a time, and every five seconds before it, as the monitor does."""
+    at_s = standstill.looked_s
+    while at_s < now_s:
+        at_s = min(at_s + 5.0, now_s)
+        started_s = last_start_s if last_start_s <= at_s else -math.inf
+        standstill.observe(due_s=due_s, last_start_s=started_s, reason=reason, now_s=at_s)
     return standstill.seconds
+
+
+def test_time_in_which_nobody_looked_does_not_count() -> None:
+    standstill = Standstill(0.0)
+    standstill.observe(due_s=0.0, last_start_s=-math.inf, reason=None, now_s=600.0)
+    assert standstill.seconds == GAP_S
+    look(standstill, 620.0)
+    standstill.observe(due_s=0.0, last_start_s=-math.inf, reason=None, now_s=900.0)
+    assert standstill.seconds == 20 + 2 * GAP_S
+    # The start was in the gap.
+    standstill.observe(due_s=0.0, last_start_s=950.0, reason=None, now_s=1100.0)
+    assert standstill.seconds == GAP_S
 
 
 def test_it_grows_while_deliveries_are_due_and_none_begins() -> None:

@@ -13,14 +13,14 @@ from structlog.testing import capture_logs
 from relay.core.backpressure import Backpressure
 from relay.core.config_values import Duration, Size
 from relay.core.delivery import SinkResponse
-from relay.core.errors import Misconfigured
+from relay.core.errors import Misconfigured, StoreUnavailable
 from relay.core.routing import Verdict
 from relay.core.sink import Sink, SinkSettings
 from relay.core.sink_status import SinkStatus
 from relay.delivery.dispatcher import Dispatcher
 from relay.delivery.standstill import LOOK_EVERY_S, StandstillMonitor
 from relay.delivery.supervisor import DispatcherSupervisor
-from relay.store import Lease
+from relay.store import FirstDue, Lease
 from relay.store.sqlite.opening import open_store
 from relay.store.sqlite.settings import SqliteSettings
 from relay.store.sqlite.store import SqliteStore
@@ -221,6 +221,56 @@ async def test_a_reason_that_lasts_explains_a_wait(
         assert set(await bench.looks(8 * MINUTE_S)) == {0}
         assert (bench.sink.ids, bench.status.waits_for) == (["a"], reason)
         assert bench.sample(f'relay_sink_waits_for{{reason="{reason}"') == 1
+
+
+async def test_a_long_send_beside_free_slots_is_no_standstill_but_a_second_delivery_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ten = Duration.parse("10m")
+    async with supervised(tmp_path, monkeypatch, timeout=ten, concurrency=4) as bench:
+        bench.sink.always = 500.0
+        await bench.accept("a")
+        assert set(await bench.looks(5 * MINUTE_S)) == {0}
+        hanging_once(monkeypatch, SqliteStore, "lease")
+        await bench.accept("b")
+        assert (await bench.looks(MINUTE_S / 2))[-1] > 10
+        assert bench.sink.ids == ["a"]
+
+
+async def test_a_sink_begins_again_once_the_store_can_be_read_after_its_rebuild_began(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hanging_once(monkeypatch, SqliteStore, "lease")
+    async with supervised(tmp_path, monkeypatch) as bench:
+        await bench.accept("a")
+        works, failures = bench.store.operations.paused, iter(range(3))
+
+        async def fails() -> Mapping[str, int]:
+            if next(failures, None) is not None:
+                raise StoreUnavailable("the database is away")
+            return await works()
+
+        monkeypatch.setattr(bench.store.operations, "paused", fails)
+        await bench.looks(1.5 * MINUTE_S)
+        assert (bench.sink.ids, bench.standstill_s, next(failures, None)) == (["a"], 0, None)
+
+
+async def test_a_sink_that_leaves_during_a_look_has_no_standstill_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hanging_once(monkeypatch, SqliteStore, "lease")
+    async with supervised(tmp_path, monkeypatch) as bench:
+        await bench.accept("a")
+        assert (await bench.looks(MINUTE_S / 2))[-1] > 10
+        first_due = bench.store.first_due
+
+        async def leaves(*args: Any, **kwargs: Any) -> Mapping[str, FirstDue]:
+            await bench.supervisor.end(SINK, grace=Duration.parse("1s"))
+            return await first_due(*args, **kwargs)
+
+        monkeypatch.setattr(bench.store, "first_due", leaves)
+        await asyncio.sleep(2 * LOOK_EVERY_S)
+        assert bench.standstill_s == 0
 
 
 async def test_a_paused_sink_and_a_failing_one_do_not_stand_still(

@@ -116,25 +116,28 @@ class Ordering:
     async def test_the_first_due_delivery_of_a_sink_is_known(self, shelf: Shelf) -> None:
         later_ms, sinks = NOW_MS + HOUR_MS, ("sales", "crm")
         async with shelf.open() as store:
-            nothing = FirstDue()
-            assert await store.first_due(sinks, now_ms=NOW_MS) == dict.fromkeys(sinks, nothing)
+            nothing, idle = FirstDue(), dict.fromkeys(sinks, 0)
+            assert await store.first_due(idle, now_ms=NOW_MS) == dict.fromkeys(sinks, nothing)
             await arrive(store, "video 1", "a1", "a2")
-            found = await store.first_due(sinks, now_ms=later_ms)
+            found = await store.first_due(idle, now_ms=later_ms)
             assert found == {"sales": FirstDue(due_ms=NOW_MS, is_held=True), "crm": nothing}
-            assert await store.first_due((), now_ms=later_ms) == {}
+            assert await store.first_due({}, now_ms=later_ms) == {}
+            # All that is free is under way; what is held waits for it.
+            beside = await store.first_due({"sales": 1, "crm": 1}, now_ms=later_ms)
+            assert beside == {"sales": FirstDue(is_held=True), "crm": nothing}
 
             # Leased or not.
             taken = await take(store)
-            assert await store.first_due(sinks, now_ms=later_ms) == found
+            assert await store.first_due(idle, now_ms=later_ms) == found
 
             await store.settle(settlement(taken["a1"], "retry", due_ms=later_ms))
-            found = await store.first_due(sinks, now_ms=later_ms - 1)
+            found = await store.first_due(idle, now_ms=later_ms - 1)
             assert found["sales"] == FirstDue(is_held=True)
-            found = await store.first_due(sinks, now_ms=later_ms)
+            found = await store.first_due(idle, now_ms=later_ms)
             assert found["sales"] == FirstDue(due_ms=later_ms, is_held=True)
 
             await arrive(store, None, "free", at_ms=NOW_MS + 1)
-            found = await store.first_due(sinks, now_ms=later_ms - 1)
+            found = await store.first_due(idle, now_ms=later_ms - 1)
             assert found["sales"] == FirstDue(due_ms=NOW_MS + 1, is_held=True)
 
     async def test_a_duplicate_takes_no_place_in_the_order(self, shelf: Shelf) -> None:

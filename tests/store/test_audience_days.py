@@ -1,7 +1,7 @@
 """The audience by day gives the counts of all rows, whatever is added, removed or damaged."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from random import Random
 from zoneinfo import ZoneInfo
 
@@ -270,9 +270,9 @@ async def test_an_erasure_writes_a_day_once_in_each_transaction_however_many_vie
     await fill(store)
     saves, save = list[object](), rollup._save
 
-    def counting_save(tables: RollupTables, key: Key, day: Day) -> None:
-        saves.append(key)
-        save(tables, key, day)
+    def counting_save(tables: RollupTables, days: Mapping[Key, Day]) -> None:
+        saves.extend(days)
+        save(tables, days)
 
     monkeypatch.setattr(rollup, "_save", counting_save)
     erased = await erase(store, ANN, now_ms=NOW_MS)

@@ -1,8 +1,9 @@
 """The audience by day: made of the rows of `audience`, many at once, and kept right by erasures."""
 
-import time
+import asyncio
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
 import msgspec
 
@@ -21,8 +22,22 @@ NUMBERED = 500
 
 PART_ROWS = 250
 PART_PAUSE_S = 0.001
-"""Rows counted at a time, and the pause between: counting them holds Python's lock for 2 ms, and
-acknowledgements need it."""
+"""Rows read and counted at a time, and the pause between: counting them holds Python's lock for
+2 ms, and acknowledgements need it; other reads need the connection."""
+
+DAYS_MAX = 100
+"""Days, sources and steps that end a batch, because all are written in one transaction."""
+
+Part = tuple[int, Mapping[Key, Day]]
+"""The last event of some rows, and their days."""
+
+
+class Counted(msgspec.Struct, frozen=True):
+    """Days of the rows `after` one event up to another."""
+
+    after: int
+    upto: int
+    days: Mapping[Key, Day]
 
 
 class Batch(msgspec.Struct, frozen=True):
@@ -37,18 +52,23 @@ class Batch(msgspec.Struct, frozen=True):
         for start in range(0, len(self.new_people), NUMBERED):
             yield self.new_people[start : start + NUMBERED]
 
-    def days(self, tables: RollupTables) -> dict[Key, Day]:
-        """Count them, once all people have numbers; sleeps, so not for the event loop's thread."""
+    async def count(
+        self, read: Callable[[Callable[[RollupTables], Part]], Awaitable[Part]]
+    ) -> Counted:
+        """Count them, once all people have numbers; each part is read by a call of its own."""
         days: defaultdict[Key, Day] = defaultdict(Day)
-        after = self.after
-        while after < self.upto:
-            _, last = tables.next_rows(after, PART_ROWS)
-            upto = self.upto if last is None else min(last, self.upto)
-            for key, day in days_of(tables.views(after, upto)).items():
+        upto = self.after
+        while upto < self.upto and len(days) < DAYS_MAX:
+            upto, part = await read(partial(self._part, after=upto))
+            for key, day in part.items():
                 days[key].merge(day)
-            after = upto
-            time.sleep(PART_PAUSE_S)
-        return days
+            await asyncio.sleep(PART_PAUSE_S)
+        return Counted(self.after, upto, days)
+
+    def _part(self, tables: RollupTables, after: int) -> Part:
+        _, last = tables.next_rows(after, PART_ROWS)
+        upto = self.upto if last is None else min(last, self.upto)
+        return upto, days_of(tables.views(after, upto))
 
 
 def next_batch(tables: RollupTables) -> Batch | None:
@@ -61,19 +81,19 @@ def next_batch(tables: RollupTables) -> Batch | None:
     return Batch(after, upto, tables.new_people(after, upto))
 
 
-def add(tables: RollupTables, batch: Batch, days: Mapping[Key, Day]) -> None:
-    """Add a batch to the stored days, unless they have been begun again since it was read."""
-    if tables.rolled_to() != batch.after:
+def add(tables: RollupTables, counted: Counted) -> None:
+    """Add rows to the stored days, unless others were added, or all begun again, since the read."""
+    if tables.rolled_to() != counted.after:
         return
     try:
-        for key, day in days.items():
-            stored = load(tables, key)
-            stored.merge(day)
-            _save(tables, key, stored)
+        stored = _load(tables, counted.days)
     except Damaged:
         reset(tables)
         return
-    tables.set_rolled_to(batch.upto)
+    for key, day in counted.days.items():
+        stored[key].merge(day)
+    _save(tables, stored)
+    tables.set_rolled_to(counted.upto)
 
 
 def store_week(tables: RollupTables, week: Key) -> None:
@@ -122,15 +142,16 @@ def _change_days(
     """Remove views from their days, then restore the people of others; each day is written once."""
     removed, restored = _by_day(gone), _by_day(back)
     try:
-        for key in removed.keys() | restored.keys():
-            day = load(tables, key)
+        days = _load(tables, removed.keys() | restored.keys())
+        for key, day in days.items():
             for view in removed.get(key, ()):
                 day.remove(view)
             for view in restored.get(key, ()):
                 day.restore(view)
-            _save(tables, key, day)
     except Damaged:
         reset(tables)
+        return
+    _save(tables, days)
 
 
 def _by_day(views: Iterable[View]) -> Mapping[Key, Sequence[View]]:
@@ -146,12 +167,12 @@ def reset(tables: RollupTables) -> None:
     tables.set_rolled_to(0)
 
 
-def load(tables: RollupTables, key: Key) -> Day:
-    """Return an empty day if there is none; raises Damaged."""
-    row = tables.day(key)
-    return Day() if row is None else Day.parse(*row)
+def _load(tables: RollupTables, keys: Collection[Key]) -> dict[Key, Day]:
+    """Return an empty day where there is none; raises Damaged."""
+    rows = tables.days(keys)
+    return {key: Day.parse(*rows[key]) if key in rows else Day() for key in keys}
 
 
-def _save(tables: RollupTables, key: Key, day: Day) -> None:
-    tables.save_day(key, day.columns())
-    tables.drop_week(week_of(key))
+def _save(tables: RollupTables, days: Mapping[Key, Day]) -> None:
+    tables.save_days({key: day.columns() for key, day in days.items()})
+    tables.drop_weeks({week_of(key) for key in days})

@@ -1,6 +1,6 @@
 """Protocol of the audience's tables, which each engine fulfils in SQL."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -184,11 +184,11 @@ class RollupTables(Protocol):
         """Return those of the rows that are in the audience by day."""
         ...
 
-    def day(self, key: Key) -> Row | None:
-        """Return the four columns of sets."""
+    def days(self, keys: Collection[Key]) -> Mapping[Key, Row]:
+        """Return the four columns of sets of those days that are stored."""
         ...
 
-    def save_day(self, key: Key, columns: Row) -> None: ...
+    def save_days(self, days: Mapping[Key, Row]) -> None: ...
 
     def clear_days(self) -> None:
         """Remove all days and weeks."""
@@ -204,7 +204,7 @@ class RollupTables(Protocol):
 
     def save_week(self, week: Key, columns: Row) -> None: ...
 
-    def drop_week(self, week: Key) -> None: ...
+    def drop_weeks(self, weeks: Collection[Key]) -> None: ...
 
     def views_of(self, person: int) -> Iterable[View]:
         """Return those of a person's rows that were added to days during an erasure."""

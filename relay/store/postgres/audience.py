@@ -1,15 +1,18 @@
 """The audience in PostgreSQL: rows derived from events' bodies, in steps after they are accepted.
 
-One member at a time counts, and another one at that moment has nothing to do.
+One member at a time counts, and another one at that moment has nothing to do. The days are made by
+the member that does the maintenance, because they are read and counted before they are written.
 """
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import TypeVar
 
 from relay.store.audience import AudienceQuery, Funnel, counting, rollup
 from relay.store.audience import funnel as funnels
 from relay.store.audience.tables import ROLLED_TO
 from relay.store.keyed_digests import PersonDigests
+from relay.store.ownership import MAINTENANCE
 from relay.store.postgres import audience_tables
 from relay.store.postgres.audience_tables import (
     COUNTED_TO,
@@ -39,6 +42,8 @@ SELECT
     {ROLLED_UP_TO}
 """
 
+T = TypeVar("T")
+
 Lock = Callable[[Database, str], int | None]
 """`claim` or `wait_for`."""
 
@@ -61,10 +66,11 @@ class PostgresAudience(Part):
         if is_superseded and await self._uncount():
             return True
         is_as_read = not (is_uncounted or is_superseded)
-        if is_as_read and tuple(rows) == self._without_rollup:
-            return False
-        is_rolled_up = await self._roll_up()
-        self._without_rollup = tuple(rows) if is_as_read and not is_rolled_up else None
+        is_rolled_up = False
+        is_known = is_as_read and tuple(rows) == self._without_rollup
+        if not is_known and self._shared.fences.holds(MAINTENANCE):
+            is_rolled_up = await self._roll_up()
+            self._without_rollup = tuple(rows) if is_as_read and not is_rolled_up else None
         return is_rolled_up or (
             is_uncounted and await self._reader.read(oldest_uncounted) is not None
         )
@@ -108,10 +114,46 @@ class PostgresAudience(Part):
         return await self._shared.background.transact(_uncount)
 
     async def _roll_up(self) -> bool:
-        """Add the next rows to their days; True if more may be left."""
-        if not await self._reader.read(_lacks_rollup):
+        """Add the next rows to their days; True if more may be left.
+
+        The rows are read and counted outside of the transaction, which only joins the result with
+        the stored days, and drops it where an erasure has removed some of the rows meanwhile.
+        """
+        batch = await self._read(rollup.next_batch)
+        if batch is None:
+            return await self._store_week()
+        for people in batch.numberings():
+            await self._write(partial(PostgresAudienceTables.number, people=people))
+        before = await self._read(lambda tables: tables.state_of_rows(batch.after, batch.upto))
+        if before is None:
+            return True
+        counted = await batch.count(self._read)
+
+        def add(tables: PostgresAudienceTables) -> None:
+            if tables.state_of_rows(batch.after, batch.upto) == before:
+                rollup.add(tables, counted)
+
+        await self._write(add)
+        return True
+
+    async def _store_week(self) -> bool:
+        week = await self._read(PostgresAudienceTables.missing_week)
+        if week is None:
             return False
-        return await self._shared.background.transact(_roll_up)
+        await self._write(partial(rollup.store_week, week=week))
+        return True
+
+    async def _read(self, work: Callable[[PostgresAudienceTables], T]) -> T:
+        return await self._reader.read(lambda db: work(PostgresAudienceTables(db)))
+
+    async def _write(self, work: Callable[[PostgresAudienceTables], None]) -> None:
+        """Change the days, unless another member does."""
+
+        def write(db: Database) -> None:
+            if claim(db, ROLLED_TO) is not None:
+                work(PostgresAudienceTables(db))
+
+        await self._shared.background.transact(write)
 
     def person(self, address: str) -> str:
         return f"{self._shared.digests.number(address):016x}"
@@ -159,26 +201,6 @@ def _uncount(db: Database) -> bool:
 def _work(db: Database) -> Row:
     """Return whether there are events to count, others to take out, and what may be added up."""
     return db.execute(_WORK).fetchall()[0]
-
-
-def _lacks_rollup(db: Database) -> bool:
-    tables = PostgresAudienceTables(db)
-    return rollup.next_batch(tables) is not None or tables.missing_week() is not None
-
-
-def _roll_up(db: Database) -> bool:
-    if claim(db, ROLLED_TO) is None:
-        return False
-    tables = PostgresAudienceTables(db)
-    batch = rollup.next_batch(tables)
-    if batch is not None:
-        tables.number(batch.new_people)
-        rollup.add(tables, batch, batch.days(tables))
-        return True
-    week = tables.missing_week()
-    if week is not None:
-        rollup.store_week(tables, week)
-    return week is not None
 
 
 def _reset(db: Database) -> None:

@@ -3,7 +3,7 @@
 Members take turns: each transaction locks the state that says how far the last one came.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from relay.core.minutes import DAY_MS
 from relay.store.audience import counting
@@ -77,14 +77,26 @@ SELECT DISTINCT a.person FROM relay.audience AS a
 WHERE a.event > %s AND a.event <= %s AND a.person IS NOT NULL
     AND NOT EXISTS (SELECT 1 FROM relay.viewers AS v WHERE v.person = a.person)
 """
+# Rows only go, and a new number is larger than an old one: equal sums mean the same rows.
+_STATE_OF_ROWS = """
+SELECT count(*), count(a.person), count(v.number), coalesce(sum(v.number), 0)
+FROM relay.audience AS a LEFT JOIN relay.viewers AS v ON v.person = a.person
+WHERE a.event > %s AND a.event <= %s
+"""
 _NUMBER = """
 INSERT INTO relay.viewers (person) SELECT unnest(%b::bigint[]) ON CONFLICT (person) DO NOTHING
 """
-_DAY = f"SELECT {COLUMNS} FROM relay.audience_days WHERE day = %s AND source = %s AND step = %s"
-_SAVE_DAY = f"""
+_KEYS = "unnest(%b::bigint[], %b::text[], %b::text[])"
+_STORED_DAYS = f"""
+SELECT day, source, step, {COLUMNS} FROM relay.audience_days
+WHERE (day, source, step) IN (SELECT * FROM {_KEYS})
+"""
+_SAVE_DAYS = f"""
 INSERT INTO relay.audience_days (day, source, step, events, anonymous, {COLUMNS})
-VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)
-ON CONFLICT (day, source, step) DO UPDATE SET
+SELECT * FROM unnest(
+    %b::bigint[], %b::text[], %b::text[], %b::bigint[], %b::bigint[],
+    %b::bytea[], %b::bytea[], %b::bytea[], %b::bytea[]
+) ON CONFLICT (day, source, step) DO UPDATE SET
     events = excluded.events, anonymous = excluded.anonymous, people = excluded.people,
     half_hours = excluded.half_hours, viewers = excluded.viewers, videos = excluded.videos
 """
@@ -104,7 +116,9 @@ _SAVE_WEEK = f"""
 INSERT INTO relay.audience_weeks (week, source, step, events, anonymous, {COLUMNS})
 VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING
 """
-_DROP_WEEK = "DELETE FROM relay.audience_weeks WHERE week = %s AND source = %s AND step = %s"
+_DROP_WEEKS = f"""
+DELETE FROM relay.audience_weeks WHERE (week, source, step) IN (SELECT * FROM {_KEYS})
+"""
 _ALL_SETS = f"""
 SELECT 'on', day, source, {COLUMNS} FROM relay.audience_days UNION ALL
 SELECT 'in the week from', week, source, {COLUMNS} FROM relay.audience_weeks
@@ -200,6 +214,12 @@ class PostgresAudienceTables:
     def number(self, people: Sequence[int]) -> None:
         self._db.execute(_NUMBER, (list(people),))
 
+    def state_of_rows(self, after: int, upto: int) -> Row | None:
+        """Return what differs if a row, or a person's number, has gone; None if one is missing."""
+        state = self._db.execute(_STATE_OF_ROWS, (after, upto)).fetchall()[0]
+        _, people, numbers, _ = state
+        return state if people == numbers else None
+
     def views(self, after: int, upto: int) -> Iterator[View]:
         return self._views("a.event > %s AND a.event <= %s", after, upto)
 
@@ -216,11 +236,13 @@ class PostgresAudienceTables:
     def _views(self, where: str, *values: object) -> Iterator[View]:
         return (view for view, _ in funnel_tables.views(self._db, where, values))
 
-    def day(self, key: Key) -> Row | None:
-        return self._db.execute(_DAY, key).fetchone()
+    def days(self, keys: Collection[Key]) -> Mapping[Key, Row]:
+        rows = self._db.execute(_STORED_DAYS, _columns(keys)) if keys else ()
+        return {Key(*key): columns for *key, columns in ((*row[:3], row[3:]) for row in rows)}
 
-    def save_day(self, key: Key, columns: Row) -> None:
-        self._db.execute(_SAVE_DAY, (*key, *columns))
+    def save_days(self, days: Mapping[Key, Row]) -> None:
+        if days:
+            self._db.execute(_SAVE_DAYS, _columns([(*key, *days[key]) for key in days]))
 
     def clear_days(self) -> None:
         self._db.execute("DELETE FROM relay.audience_days")
@@ -237,8 +259,9 @@ class PostgresAudienceTables:
     def save_week(self, week: Key, columns: Row) -> None:
         self._db.execute(_SAVE_WEEK, (*week, *columns))
 
-    def drop_week(self, week: Key) -> None:
-        self._db.execute(_DROP_WEEK, week)
+    def drop_weeks(self, weeks: Collection[Key]) -> None:
+        if weeks:
+            self._db.execute(_DROP_WEEKS, _columns(weeks))
 
     def delete_views(self, events: Sequence[int]) -> None:
         sql = "DELETE FROM relay.audience WHERE event = ANY(%b::bigint[])"
@@ -255,5 +278,5 @@ _OF_A_DAY = (
 )
 
 
-def _columns(rows: Sequence[Row]) -> list[list[object]]:
+def _columns(rows: Iterable[Row]) -> list[list[object]]:
     return [list(column) for column in zip(*rows, strict=True)]

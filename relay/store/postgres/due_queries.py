@@ -1,6 +1,6 @@
 """Queries for due deliveries: one page of a tier at a time, and when to read the next."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import NamedTuple
 
@@ -89,30 +89,31 @@ FROM owned LEFT JOIN chosen ON true ORDER BY tier, due_at, event
 """
 # Of a turn only the first is free. A window, because all of a long backlog may wait for others.
 _FIRST_OF_TIER = f"""
-SELECT min(due_at) FILTER (WHERE free) AS due_at, count(*) FILTER (WHERE NOT free) AS held
+SELECT due_at, turn IS NULL OR event = (
+    SELECT min(event) FROM relay.deliveries AS first
+    WHERE first.sink = own.sink AND first.turn = seen.turn AND first.status = 'pending'
+) AS free
 FROM (
-    SELECT due_at, turn IS NULL OR event = (
-        SELECT min(event) FROM relay.deliveries AS first
-        WHERE first.sink = own.sink AND first.turn = seen.turn AND first.status = 'pending'
-    ) AS free
-    FROM (
-        SELECT due_at, event, turn, replay FROM relay.deliveries AS d
-        WHERE d.sink = own.sink AND status = 'pending' AND {{belongs}} AND due_at <= %(now)s
-        ORDER BY due_at, event LIMIT {_WINDOWS[-1]}
-    ) AS seen
-    WHERE replay IS NULL OR NOT EXISTS (
-        SELECT 1 FROM relay.replays AS r WHERE r.id = seen.replay AND r.state = 'cancelled'
-    )
-) AS judged
+    SELECT due_at, event, turn, replay FROM relay.deliveries AS d
+    WHERE d.sink = own.sink AND status = 'pending' AND {{belongs}} AND due_at <= %(now)s
+    ORDER BY due_at, event LIMIT {_WINDOWS[-1]}
+) AS seen
+WHERE replay IS NULL OR NOT EXISTS (
+    SELECT 1 FROM relay.replays AS r WHERE r.id = seen.replay AND r.state = 'cancelled'
+)
 """
 _FIRSTS_OF_TIERS = " UNION ALL ".join(
     _FIRST_OF_TIER.format(belongs=belongs) for belongs in OF_TIER.values()
 )
 _FIRST_DUE = f"""
-SELECT own.sink, min(tier.due_at), sum(tier.held)::bigint > 0
-FROM (SELECT unnest(%(sinks)b::text[]) COLLATE "C" AS sink) AS own,
-    LATERAL ({_FIRSTS_OF_TIERS}) AS tier
-GROUP BY own.sink
+SELECT own.sink,
+    (array_agg(tier.due_at ORDER BY tier.due_at) FILTER (WHERE tier.free))[own.under_way + 1],
+    coalesce(bool_or(NOT tier.free), false)
+FROM (
+    SELECT sink COLLATE "C" AS sink, under_way
+    FROM unnest(%(sinks)b::text[], %(under_way)b::bigint[]) AS asked (sink, under_way)
+) AS own LEFT JOIN LATERAL ({_FIRSTS_OF_TIERS}) AS tier ON true
+GROUP BY own.sink, own.under_way
 """
 _TURN, _TAKEN, _EVENT, _BODY, _DIGEST, _TIER, _NEXT = 5, 8, slice(9, 17), 14, 17, 18, 19
 """Columns of `_DUE`."""
@@ -203,9 +204,10 @@ def first_of_turns(
     return due, frozenset(row[_TURN] for row in rows if row[_TAKEN] is False)
 
 
-def first_due(db: Database, sinks: Collection[str], *, now_ms: int) -> dict[str, FirstDue]:
-    """Return what each of the sinks could send next."""
-    rows = db.execute(_FIRST_DUE, {"sinks": list(sinks), "now": now_ms}).fetchall()
+def first_due(db: Database, sinks: Mapping[str, int], *, now_ms: int) -> dict[str, FirstDue]:
+    """Return what each of the sinks could send next, besides so many that are under way."""
+    values = {"sinks": list(sinks), "under_way": list(sinks.values()), "now": now_ms}
+    rows = db.execute(_FIRST_DUE, values).fetchall()
     return {sink: FirstDue(due_ms=due_ms, is_held=is_held) for sink, due_ms, is_held in rows}
 
 

@@ -74,6 +74,11 @@ SELECT seq FROM relay.events
 WHERE source = %s AND id = ANY(%b::text[]) AND reconstructed = {RECONSTRUCTED}
 ORDER BY seq LIMIT 1 FOR UPDATE
 """
+_KNOWN = f"""
+SELECT source, id FROM relay.events
+WHERE (source, id) IN (SELECT * FROM unnest(%b::text[], %b::text[]))
+    AND reconstructed = {RECONSTRUCTED}
+"""
 _DELIVERIES = """
 SELECT sink, status = 'delivered' OR status = 'pending' AND leased
 FROM relay.deliveries WHERE event = %s ORDER BY sink FOR UPDATE
@@ -213,10 +218,17 @@ def supersede_counted(db: Database, events: Sequence[Uncounted]) -> None:
     """Let originals that were accepted as any other event supersede their reconstructions."""
     if db.execute(_ANY_OPEN).fetchone() is None:
         return
+    originals: list[tuple[Uncounted, Sequence[str]]] = []
     for event in events:
         document = None if event.is_reconstructed else document_of(event.body)
-        ids = () if document is None else reconstruction.ids(event.kind, document)
-        row = db.execute(_FIND, (event.source, list(ids))).fetchone() if ids else None
+        if document is not None:
+            originals.append((event, reconstruction.ids(event.kind, document)))
+    keys = [(event.source, id_) for event, ids in originals for id_ in ids]
+    # All at once: hardly any has one, and others wait for the connection meanwhile.
+    known = set(db.execute(_KNOWN, ([key[0] for key in keys], [key[1] for key in keys])))
+    for event, ids in originals:
+        found = [id_ for id_ in ids if (event.source, id_) in known]
+        row = db.execute(_FIND, (event.source, found)).fetchone() if found else None
         if row is not None:
             (seq,) = row
             sent = _sent(db, seq)

@@ -228,7 +228,7 @@ class PostgresStore:
             for total in self._totals.learn(await self._shared.reader.read(totals.refresh)):
                 self._counted(total)
 
-    async def first_due(self, sinks: Collection[str], *, now_ms: int) -> Mapping[str, FirstDue]:
+    async def first_due(self, sinks: Mapping[str, int], *, now_ms: int) -> Mapping[str, FirstDue]:
         if not sinks:
             return {}
         return await self._shared.reader.read(

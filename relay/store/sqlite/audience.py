@@ -76,8 +76,9 @@ class SqliteAudience(Part):
     async def _roll_up(self) -> bool:
         """Add the next rows to their days; True if more may be left.
 
-        The rows are read and counted by a reader; the writer only joins the result with the stored
-        days. Not during an erasure: a person's rows are removed with the numbers in the days.
+        The rows are read and counted by a reader, in parts; the writer only joins the result with
+        the stored days. Not during an erasure: a person's rows are removed with the numbers in the
+        days.
         """
         if self._shared.rollup.locked():
             return False
@@ -87,8 +88,8 @@ class SqliteAudience(Part):
                 return await self._store_week()
             for people in batch.numberings():
                 await self._write(partial(SqliteAudienceTables.number, people=people))
-            days = await self._read(batch.days)
-            await self._write(partial(rollup.add, batch=batch, days=days))
+            counted = await batch.count(self._read)
+            await self._write(partial(rollup.add, counted=counted))
         return True
 
     async def _store_week(self) -> bool:

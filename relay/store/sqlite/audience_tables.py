@@ -1,6 +1,6 @@
 """Writes of the audience: its rows, made of events, and its days and weeks, made of the rows."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import orjson
 
@@ -175,12 +175,12 @@ class SqliteAudienceTables:
     def _views(self, where: str, *values: object) -> Iterator[View]:
         return (view for view, _ in funnel_tables.views(self._db, where, values))
 
-    def day(self, key: Key) -> Row | None:
-        row: Row | None = self._db.execute(_DAY, key).fetchone()
-        return row
+    def days(self, keys: Collection[Key]) -> Mapping[Key, Row]:
+        rows = ((key, self._db.execute(_DAY, key).fetchone()) for key in keys)
+        return {key: row for key, row in rows if row is not None}
 
-    def save_day(self, key: Key, columns: Row) -> None:
-        self._db.execute(_SAVE_DAY, (*key, *columns))
+    def save_days(self, days: Mapping[Key, Row]) -> None:
+        self._db.executemany(_SAVE_DAY, [(*key, *columns) for key, columns in days.items()])
 
     def clear_days(self) -> None:
         self._db.execute("DELETE FROM audience_days")
@@ -198,8 +198,8 @@ class SqliteAudienceTables:
     def save_week(self, week: Key, columns: Row) -> None:
         self._db.execute(_SAVE_WEEK, (*week, *columns))
 
-    def drop_week(self, week: Key) -> None:
-        self._db.execute(_DROP_WEEK, week)
+    def drop_weeks(self, weeks: Collection[Key]) -> None:
+        self._db.executemany(_DROP_WEEK, weeks)
 
     def delete_views(self, events: Sequence[int]) -> None:
         self._db.execute(f"DELETE FROM audience WHERE event {_AMONG}", (_json(events),))

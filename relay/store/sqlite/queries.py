@@ -34,9 +34,12 @@ WHERE sink = ? AND status = 'pending' AND {belongs} AND due_at > ? AND due_at < 
 }
 _FIRST_DUE = {
     tier: f"""
-SELECT min(due_at) FROM deliveries
-WHERE sink = :sink AND status = 'pending' AND {belongs} AND due_at <= :now
-    AND {"TRUE" if tier == "live" else _NOT_CANCELLED}
+SELECT json_group_array(due_at) FROM (
+    SELECT due_at FROM deliveries
+    WHERE sink = :sink AND status = 'pending' AND {belongs} AND due_at <= :now
+        AND {"TRUE" if tier == "live" else _NOT_CANCELLED}
+    ORDER BY due_at LIMIT :under_way + 1
+)
 """
     for tier, belongs in OF_TIER.items()
 }
@@ -148,14 +151,19 @@ def _delivery(row: Row) -> Delivery:
 
 
 def first_due(
-    db: sqlite3.Connection, sinks: Iterable[str], *, now_ms: int, cancelled: Collection[int]
+    db: sqlite3.Connection,
+    sinks: Mapping[str, int],
+    *,
+    now_ms: int,
+    cancelled: Collection[int],
 ) -> dict[str, FirstDue]:
-    """Return what each of the sinks could send next."""
-    found = {}
-    for sink in sinks:
-        values = {"sink": sink, "now": now_ms, "cancelled": orjson.dumps([*cancelled]).decode()}
-        firsts = [db.execute(sql, values).fetchone()[0] for sql in _FIRST_DUE.values()]
-        due_ms = min((ms for ms in firsts if ms is not None), default=None)
+    """Return what each of the sinks could send next, besides so many that are under way."""
+    found, not_wanted = {}, orjson.dumps([*cancelled]).decode()
+    for sink, under_way in sinks.items():
+        values = {"sink": sink, "now": now_ms, "cancelled": not_wanted, "under_way": under_way}
+        firsts = (db.execute(sql, values).fetchone()[0] for sql in _FIRST_DUE.values())
+        due = sorted(ms for text in firsts for ms in orjson.loads(text))
+        due_ms = due[under_way] if len(due) > under_way else None
         is_held = db.execute(f"SELECT {_HELD}", values).fetchone()[0]
         found[sink] = FirstDue(due_ms=due_ms, is_held=bool(is_held))
     return found

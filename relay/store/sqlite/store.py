@@ -4,7 +4,7 @@ One process holds the store, so leases are kept in memory: after a crash all pen
 due again.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext, suppress
 from functools import partial
 from pathlib import Path
@@ -283,7 +283,7 @@ class SqliteStore:
             for sink, tally in self._tallies.items()
         }
 
-    async def first_due(self, sinks: Collection[str], *, now_ms: int) -> Mapping[str, FirstDue]:
+    async def first_due(self, sinks: Mapping[str, int], *, now_ms: int) -> Mapping[str, FirstDue]:
         cancelled = frozenset(self._shared.cancelled)
         return await self._shared.reader.read(
             lambda db: queries.first_due(db, sinks, now_ms=now_ms, cancelled=cancelled)

@@ -1,13 +1,14 @@
 """The audience by day in SQLite is made in several transactions, and not during an erasure."""
 
 import sqlite3
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import closing
 from typing import Any, cast
 
 import pytest
 
 from relay.store.audience import rollup
+from relay.store.audience.tables import RollupTables
 from relay.store.sqlite.audience_tables import SqliteAudienceTables
 from relay.store.sqlite.store import SqliteStore
 from relay.store.stepwise_erasure import ErasureRun
@@ -27,6 +28,13 @@ async def store(sqlite_place: SqlitePlace, clock: ManualClock) -> AsyncIterator[
         yield cast("SqliteStore", one)
 
 
+async def counted(batch: rollup.Batch, tables: RollupTables) -> rollup.Counted:
+    async def read(part: Callable[[RollupTables], rollup.Part]) -> rollup.Part:
+        return part(tables)
+
+    return await batch.count(read)
+
+
 def _fails(*_: object) -> None:
     raise AssertionError
 
@@ -42,13 +50,13 @@ async def test_a_batch_is_added_once_and_not_after_a_new_beginning(
         assert first is not None
         tables.number(first.new_people)
         for _ in range(2):
-            rollup.add(tables, first, first.days(tables))
+            rollup.add(tables, await counted(first, tables))
         await accept(store, watched("c"))
         await store.audience.count()
         second = rollup.next_batch(tables)
         assert second is not None
         rollup.reset(tables)
-        rollup.add(tables, second, second.days(tables))
+        rollup.add(tables, await counted(second, tables))
     assert sqlite_place.rows("SELECT count(*) FROM relay.audience_days") == [(0,)]
     await fill(store)
     assert sqlite_place.rows("SELECT sum(events) FROM relay.audience_days") == [(3,)]
