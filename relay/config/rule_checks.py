@@ -1,0 +1,325 @@
+"""Reads a `when` as JMESPath does, and finds what it cannot mean, whatever event arrives.
+
+Names and types are those of the sample events; the names of form fields are free.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from typing import Any, NamedTuple
+
+import jmespath
+from jmespath.functions import Functions
+
+from relay.core.errors import InvalidRule
+from relay.core.event import KINDS, MILESTONES
+from relay.core.sample_events import series
+from relay.core.suggestion import suggestion
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SHOWN = re.compile(r"[A-Za-z0-9_.%:-]{1,40}")
+"""Texts that a message repeats; anything else could be an address."""
+
+_FORM_FIELDS = ("data", "fields")
+_TYPES = {str: "text", bool: "true or false", int: "number", float: "number", list: "list"}
+_OVER_ITEMS = frozenset(
+    {"index_expression", "flatten", "projection", "value_projection", "filter_projection"}
+)
+_VALUES = {"event": ("kind", KINDS), "data.milestone": ("milestone", MILESTONES)}
+_KEYWORDS = ("true", "false", "null")
+_ALIASES = {
+    "type": "event",
+    "kind": "event",
+    "eventType": "event",
+    "event_type": "event",
+    "created_at": "createdAt",
+    "payload": "data",
+}
+_OF_THE_RELAY = {
+    "source": "; the sources of a sink are its key `sources`",
+    "reconstructed": "; a sink takes reconstructed events by its key `reconstructed`",
+}
+"""Names that templates have, and rules do not."""
+
+Node = Mapping[str, Any]
+
+
+class RuleFindings(NamedTuple):
+    """What a rule says that cannot be meant."""
+
+    mistakes: list[str]
+    """Certain, whatever event arrives."""
+    warnings: list[str]
+    """Certain for the documented kinds only."""
+
+
+class _Shape(NamedTuple):
+    """What is known of a value: an object's members, or the types of another value, or nothing."""
+
+    path: str = ""
+    members: Mapping[str, Any] | None = None
+    types: frozenset[str] = frozenset()
+
+
+_UNKNOWN = _Shape()
+
+
+def examine(when: str) -> RuleFindings:
+    """Read a rule that compiles; raises InvalidRule for an unknown function."""
+    walk = _Walk()
+    parsed = jmespath.compile(when).parsed
+    walk.shape(parsed, _envelope())
+    walk.operand(parsed)
+    return RuleFindings(list(dict.fromkeys(walk.mistakes)), list(dict.fromkeys(walk.warnings)))
+
+
+class _Walk:
+    """One walk over a parsed rule, along which the shape of the current value is known."""
+
+    def __init__(self) -> None:
+        self.mistakes: list[str] = []
+        self.warnings: list[str] = []
+
+    def shape(self, node: Node, current: _Shape) -> _Shape:
+        """Examine a node, and return what is known of its value."""
+        match node["type"]:
+            case "field":
+                return self._member(node["value"], current)
+            case "current" | "identity":
+                return current
+            case "subexpression":
+                return self._path(node, current)
+            case "pipe":
+                return self._along(node["children"], current)
+        self._examine(node, current)
+        return _UNKNOWN
+
+    def _examine(self, node: Node, current: _Shape) -> None:
+        """Examine a node of whose value nothing is known."""
+        children = node["children"]
+        match node["type"]:
+            case "comparator":
+                self._compare(node, current)
+            case "function_expression":
+                self._call(node, current)
+            case "expref":
+                self._all(children, _UNKNOWN)
+            case type_ if type_ in _OVER_ITEMS:
+                self.shape(children[0], current)
+                self._all(children[1:], _UNKNOWN)
+            case type_:
+                if type_ in {"or_expression", "and_expression"}:
+                    for child in children:
+                        self.operand(child)
+                self._all(children, current)
+
+    def operand(self, node: Node) -> None:
+        """Examine what a rule, or a side of `||` and `&&`, consists of."""
+        text = node.get("value")
+        if node["type"] == "literal" and isinstance(text, str) and text:
+            shown = _shown(text)
+            self.mistakes.append(
+                f"{shown} alone is always true: compare it with a value, as in event == {shown}"
+            )
+
+    def _all(self, nodes: Iterable[Any], current: _Shape) -> None:
+        # The bounds of a slice are numbers, or None.
+        for node in nodes:
+            if isinstance(node, dict):
+                self.shape(node, current)
+
+    def _along(self, nodes: Iterable[Node], current: _Shape) -> _Shape:
+        for node in nodes:
+            current = self.shape(node, current)
+        return current
+
+    def _path(self, node: Node, current: _Shape) -> _Shape:
+        nodes, text = node["children"], _as_text(node)
+        if text in KINDS and _reaches(node, current) is None:
+            self.mistakes.append(_read_as_name(text))
+            return _UNKNOWN
+        if nodes[0]["type"] == "not_expression":
+            self.mistakes.append(
+                "! stands for the first name after it only, so that the rest is never found: put "
+                "the whole path in brackets, as in !(data.completed)"
+            )
+            self.shape(nodes[0], current)
+            return _UNKNOWN
+        return self._along(nodes, current)
+
+    def _member(self, name: str, current: _Shape) -> _Shape:
+        if current.members is not None and name in current.members:
+            shape: _Shape = current.members[name]
+            return shape
+        if current.members is not None and not current.path:
+            self.mistakes.append(_read_as_name(name) if _is_text(name) else _no_name(name))
+        elif current.members is not None:
+            hint = suggestion(name, current.members)
+            self.warnings.append(
+                f"no event of the video service has {current.path}.{_plain(name)}{hint}"
+            )
+        elif current.types:
+            self.warnings.append(
+                f"{current.path} holds no names, so {current.path}.{_plain(name)} is never found"
+            )
+        return _UNKNOWN
+
+    def _compare(self, node: Node, current: _Shape) -> None:
+        left, right = node["children"]
+        if left["type"] == right["type"] == "literal":
+            self.mistakes.append(
+                "compares two fixed values, whatever the event: write a name such as event without "
+                "single quotes and backticks"
+            )
+            return
+        shapes = self._beside(node["children"], current)
+        if node["value"] in {"eq", "ne"}:
+            for shape, other in zip(shapes, (right, left), strict=True):
+                if other["type"] == "literal":
+                    self._value(shape, other["value"])
+
+    def _beside(self, nodes: list[Node], current: _Shape) -> list[_Shape]:
+        """Examine values that stand beside each other: an unknown name may be meant as a text."""
+        known = [_reaches(node, current) for node in nodes]
+        shapes = []
+        for index, node in enumerate(nodes):
+            text = _as_text(node)
+            others = [each for at, each in enumerate(known) if at != index and each is not None]
+            if known[index] is None and text is not None and others and not current.path:
+                types = others[0].types
+                self.mistakes.append(_read_as_name(text, is_number="number" in types))
+                shapes.append(_UNKNOWN)
+            else:
+                shapes.append(self.shape(node, current))
+        return shapes
+
+    def _value(self, shape: _Shape, value: object) -> None:
+        """Examine a fixed value that something is compared with."""
+        type_ = _TYPES.get(type(value))
+        if not shape.types or type_ is None:
+            return
+        if type_ not in shape.types:
+            is_ = " or ".join(sorted(shape.types - {"nothing"}))
+            self.warnings.append(
+                f"{shape.path} is {_article(is_)}, which never equals {_article(type_)}"
+                f"{_in_its_type(value, shape.types)}"
+            )
+        elif shape.path in _VALUES and isinstance(value, str):
+            what, values = _VALUES[shape.path]
+            if value not in values:
+                hint = suggestion(value, values)
+                self.warnings.append(f"{_shown(value)} is no {what} of the video service{hint}")
+
+    def _call(self, node: Node, current: _Shape) -> None:
+        name, arguments = node["value"], node["children"]
+        spec = Functions.FUNCTION_TABLE.get(name)
+        if spec is None:
+            raise InvalidRule(f"unknown function {name}(){suggestion(name, _functions())}")
+        signature = spec["signature"]
+        is_variadic = bool(signature and signature[-1].get("variadic"))
+        count, least = len(arguments), len(signature)
+        if count < least or (count > least and not is_variadic):
+            takes = f"{least} or more" if is_variadic else str(least)
+            plural = "" if takes == "1" else "s"
+            self.mistakes.append(f"{name}() takes {takes} argument{plural}, not {count}")
+        self._beside(arguments, current)
+
+
+def _functions() -> list[str]:
+    return list(Functions.FUNCTION_TABLE)
+
+
+def _reaches(node: Node, current: _Shape) -> _Shape | None:
+    """Return the shape of a value; None for a fixed one, and below an unknown first name."""
+    first = node
+    while first["type"] == "subexpression":
+        first = first["children"][0]
+    is_unknown = first["type"] == "field" and first["value"] not in (
+        current.members or {first["value"]}
+    )
+    return None if is_unknown or node["type"] == "literal" else _Walk().shape(node, current)
+
+
+def _as_text(node: Node) -> str | None:
+    """Return what is written as a name, or as names with dots; None for anything else."""
+    match node["type"]:
+        case "field":
+            return str(node["value"])
+        case "subexpression":
+            parts = [_as_text(child) for child in node["children"]]
+            return None if None in parts else ".".join(filter(None, parts))
+    return None
+
+
+def _is_text(name: str) -> bool:
+    known = (*KINDS, *MILESTONES, *_KEYWORDS)
+    return name in known or _NAME.fullmatch(name) is None
+
+
+def _read_as_name(text: str, *, is_number: bool = False) -> str:
+    if text in _KEYWORDS or (is_number and text.isdigit()):
+        return f"{text} is read as a name, which no event has: write `{text}` in backticks"
+    if _SHOWN.fullmatch(text) is None:
+        return "a text without single quotes is read as a name, which no event has: write 'text'"
+    return f"{text} is read as a name, which no event has: write '{text}' in single quotes"
+
+
+def _no_name(name: str) -> str:
+    paths = [path for path in _paths(_envelope()) if path.rpartition(".")[2] == name]
+    if name in _OF_THE_RELAY:
+        hint = _OF_THE_RELAY[name]
+    elif name in _ALIASES:
+        hint = f"; did you mean {_ALIASES[name]}?"
+    elif paths:
+        hint = f"; did you mean {' or '.join(paths)}?"
+    else:
+        members = _envelope().members or {}
+        hint = suggestion(name, members) or f"; its names are {', '.join(members)}"
+    return f"no event has the name {_plain(name)}{hint}"
+
+
+def _shown(text: str) -> str:
+    return f"'{text}'" if _SHOWN.fullmatch(text) else "a text"
+
+
+def _plain(name: str) -> str:
+    return name if _SHOWN.fullmatch(name) else '"..."'
+
+
+def _article(type_: str) -> str:
+    return type_ if type_ in {"true or false", "nothing"} else f"a {type_}"
+
+
+def _in_its_type(value: object, types: frozenset[str]) -> str:
+    if isinstance(value, str):
+        is_number = "number" in types and value.isdigit()
+        is_flag = "true or false" in types and value in _KEYWORDS
+        return f": write `{value}` in backticks" if is_number or is_flag else ""
+    return f": write '{value}' in single quotes" if "text" in types else ""
+
+
+@cache
+def _envelope() -> _Shape:
+    documents = [event.document() for kind in KINDS for event in series(kind)]
+    return _shape_of(documents, ())
+
+
+def _shape_of(values: list[Any], names: tuple[str, ...]) -> _Shape:
+    path = ".".join(names)
+    objects = [value for value in values if isinstance(value, dict)]
+    if names == _FORM_FIELDS:
+        return _Shape(path)
+    if objects:
+        keys = dict.fromkeys(key for each in objects for key in each)
+        members = {
+            key: _shape_of([each[key] for each in objects if key in each], (*names, key))
+            for key in keys
+        }
+        return _Shape(path, members)
+    return _Shape(path, types=frozenset(_TYPES.get(type(value), "nothing") for value in values))
+
+
+def _paths(shape: _Shape) -> Iterator[str]:
+    for member in (shape.members or {}).values():
+        yield member.path
+        yield from _paths(member)
