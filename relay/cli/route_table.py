@@ -39,11 +39,13 @@ def document(routes: Routes) -> list[dict[str, object]]:
 
 def lines(routes: Routes) -> Iterator[str]:
     """Yield the table; kinds with one result are one row."""
+    if not routes:
+        return
     yield ""
     yield "Which events reach which sink, by samples of each kind:"
     yield ""
     rows = (row for sink, reaches in routes.items() for row in _rows(sink, reaches))
-    yield from output.table(rows, empty="none: the config has no sink")
+    yield from output.table(rows, empty="")
 
 
 def _rows(sink: str, reaches: Iterable[Reach]) -> Iterator[dict[str, object]]:

@@ -57,13 +57,14 @@ def check_signing(sinks: Sequence[Table], findings: Findings) -> None:
         for name, value in (sink.get("headers") or {}).items():
             place = sink.at("headers").key(name)
             is_known = any(warning.path == place.text for warning in findings.warnings)
-            if value is not FAULTY and not is_known and is_placeholder(_last_word(value)):
+            if value is not FAULTY and not is_known and is_placeholder(_without_scheme(value)):
                 findings.warn(place, "is a placeholder: expected the real value")
 
 
-def _last_word(value: Secret) -> str:
-    """Return the secret of a header, which may follow a scheme such as Bearer."""
-    return value.reveal().rpartition(" ")[2]
+def _without_scheme(value: Secret) -> str:
+    """Return the value of a header without a scheme before it, such as Bearer."""
+    text = value.reveal()
+    return text.partition(" ")[2] or text
 
 
 def _pattern(text: str) -> str | None:

@@ -38,7 +38,10 @@ _NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "virtiofs", 
 def real(path: Path) -> Path:
     """Resolve symbolic links: SQLite and the relay put their files beside the real one."""
     # `resolve` raises a RuntimeError for circular links; here opening the file fails.
-    return Path(os.path.realpath(path))
+    try:
+        return Path(os.path.realpath(path))
+    except OSError:  # a link of another user's process, in /proc
+        return path.absolute()
 
 
 def make_folder(path: Path) -> None:

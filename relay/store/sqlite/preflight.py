@@ -53,12 +53,12 @@ def _check_path(path: Path) -> str | None:
             f"{disk.existing_parent(path)} shows the kernel's state ({kind}) and keeps no files: "
             "name a path on a disk"
         )
-    try:
-        path.stat()
-        disk.lock_path(path).stat()
-    except OSError as error:
-        if error.errno in _NEVER:
-            return f"{error.strerror}: {path}; name another file"
+    for file in (path, disk.lock_path(path)):  # the longest name of the store's files
+        try:
+            file.stat()
+        except OSError as error:
+            if error.errno in _NEVER:
+                return f"{error.strerror}: {path}; name another file"
     return None
 
 
