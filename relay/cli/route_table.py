@@ -23,7 +23,7 @@ def routes(config: Config) -> Routes:
 
 
 def notes(config: Config, routes: Routes) -> tuple[str, ...]:
-    """Return what is remarkable, but may well be intended; not where a finding is the cause."""
+    """Return notes about sinks without a matching sample, unless a finding explains them."""
     explained = {fault.path.rpartition(" ")[2] for fault in (*config.mistakes, *config.warnings)}
     return tuple(
         note

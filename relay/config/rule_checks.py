@@ -17,7 +17,7 @@ from relay.core.sample_events import series
 from relay.core.suggestion import suggestion
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_SHOWN = re.compile(r"[A-Za-z0-9_.%:-]{1,40}")
+_SHOWN = re.compile(r"[A-Za-z0-9_.%:*-]{1,40}")
 """Texts that a message repeats; anything else could be an address."""
 
 _FORM_FIELDS = ("data", "fields")
@@ -45,7 +45,7 @@ Node = Mapping[str, Any]
 
 
 class RuleFindings(NamedTuple):
-    """What a rule says that cannot be meant."""
+    """Messages about one rule."""
 
     mistakes: list[str]
     """Certain, whatever event arrives."""
@@ -54,7 +54,7 @@ class RuleFindings(NamedTuple):
 
 
 class _Shape(NamedTuple):
-    """What is known of a value: an object's members, or the types of another value, or nothing."""
+    """The known members of an object, or the known types of another value; both may be unknown."""
 
     path: str = ""
     members: Mapping[str, Any] | None = None
@@ -62,6 +62,7 @@ class _Shape(NamedTuple):
 
 
 _UNKNOWN = _Shape()
+_FLAG = _Shape("a comparison", types=frozenset({"true or false"}))
 
 
 def examine(when: str) -> RuleFindings:
@@ -81,7 +82,7 @@ class _Walk:
         self.warnings: list[str] = []
 
     def shape(self, node: Node, current: _Shape) -> _Shape:
-        """Examine a node, and return what is known of its value."""
+        """Examine a node, and return the shape of its value."""
         match node["type"]:
             case "field":
                 return self._member(node["value"], current)
@@ -92,10 +93,10 @@ class _Walk:
             case "pipe":
                 return self._along(node["children"], current)
         self._examine(node, current)
-        return _UNKNOWN
+        return _FLAG if node["type"] in {"comparator", "not_expression"} else _UNKNOWN
 
     def _examine(self, node: Node, current: _Shape) -> None:
-        """Examine a node of whose value nothing is known."""
+        """Examine a node whose value has no known shape."""
         children = node["children"]
         match node["type"]:
             case "comparator":
@@ -158,6 +159,10 @@ class _Walk:
             self.warnings.append(
                 f"no event of the video service has {current.path}.{_plain(name)}{hint}"
             )
+        elif current is _FLAG:
+            self.mistakes.append(
+                "| passes on true or false, which holds no names: write && for and, || for or"
+            )
         elif current.types:
             self.warnings.append(
                 f"{current.path} holds no names, so {current.path}.{_plain(name)} is never found"
@@ -179,7 +184,7 @@ class _Walk:
                     self._value(shape, other["value"])
 
     def _beside(self, nodes: list[Node], current: _Shape) -> list[_Shape]:
-        """Examine values that stand beside each other: an unknown name may be meant as a text."""
+        """Examine operands or arguments: an unknown name beside a known one is meant as a text."""
         known = [_reaches(node, current) for node in nodes]
         shapes = []
         for index, node in enumerate(nodes):
@@ -196,6 +201,11 @@ class _Walk:
     def _value(self, shape: _Shape, value: object) -> None:
         """Examine a fixed value that something is compared with."""
         type_ = _TYPES.get(type(value))
+        if shape.members and shape.path and type_ is not None:
+            self.warnings.append(
+                f"{shape.path} holds names, and never equals {_article(type_)}: compare one of "
+                f"them, as in {shape.path}.{next(iter(shape.members))}"
+            )
         if not shape.types or type_ is None:
             return
         if type_ not in shape.types:
@@ -207,7 +217,8 @@ class _Walk:
         elif shape.path in _VALUES and isinstance(value, str):
             what, values = _VALUES[shape.path]
             if value not in values:
-                hint = suggestion(value, values)
+                globs = "; a comparison takes no globs: use starts_with()" if "*" in value else ""
+                hint = globs or suggestion(value, values)
                 self.warnings.append(f"{_shown(value)} is no {what} of the video service{hint}")
 
     def _call(self, node: Node, current: _Shape) -> None:
@@ -241,7 +252,7 @@ def _reaches(node: Node, current: _Shape) -> _Shape | None:
 
 
 def _as_text(node: Node) -> str | None:
-    """Return what is written as a name, or as names with dots; None for anything else."""
+    """Return the text of a name, or of names with dots; None for any other node."""
     match node["type"]:
         case "field":
             return str(node["value"])

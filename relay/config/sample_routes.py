@@ -11,7 +11,7 @@ from relay.core.sample_events import series
 
 
 class Reach(msgspec.Struct, frozen=True):
-    """What becomes of the samples of one kind at one sink."""
+    """The outcome of a route for the samples of one kind."""
 
     event: str
     samples: int

@@ -18,7 +18,7 @@ SIGNING_PREFIX = "whsec_"
 ENTROPY_MIN_BITS = 40
 """Entropy of a secret by the frequencies of its characters; 16 random hex digits have about 50."""
 
-ROW_SHARE = 0.6
+ROW_SHARE = 0.75
 """Share of neighbouring characters, as in `12345678`, above which a secret is no random text."""
 
 LABEL_SHARED_CHARS = SECRET_MIN_BYTES
@@ -45,7 +45,7 @@ def check_form(place: Place, secret: Secret, findings: Findings) -> None:
 
 
 def check_signing(sinks: Sequence[Table], findings: Findings) -> None:
-    """Note what is wrong with the secrets by which sinks sign, and placeholders in headers."""
+    """Note unfit signing secrets of sinks, and placeholders in their headers."""
     for sink in sinks:
         for place, secret in sink.items("signing_secrets"):
             bare = Secret(secret.reveal().removeprefix(SIGNING_PREFIX))

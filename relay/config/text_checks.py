@@ -39,7 +39,7 @@ _INSIDE = (
 
 
 class TextFinding(NamedTuple):
-    """What is wrong with a text; certain if what it seems to refer to exists."""
+    """A message about a text; certain if the variable or file behind it exists."""
 
     message: str
     is_certain: bool = False
@@ -115,7 +115,7 @@ def _embedded(text: str, environ: Mapping[str, str]) -> Iterator[TextFinding]:
                 "resolved: put the whole value into a variable or a file",
                 is_certain=True,
             )
-        elif found[2] is None:  # by itself, `$WORD` may be part of a password
+        elif found[2] is None:  # an unknown `$WORD` may belong to a password
             yield TextFinding(_INSIDE, is_certain=found[4] is not None and _exists(found[4]))
 
 

@@ -79,6 +79,7 @@ RULES = [
     rule("event == 'lead.captured' || 'video.watched'", fault="'video.watched' alone is always"),
     rule("'lead.captured'", fault="'lead.captured' alone is always true"),
     rule("!data.completed", fault="! stands for the first name after it only"),
+    rule("event == 'lead.captured' | data.email", fault="| passes on true or false, which holds"),
     # Functions.
     rule("contains(event)", fault="contains() takes 2 arguments, not 1"),
     rule("length(data, event)", fault="length() takes 1 argument, not 2"),
@@ -94,6 +95,8 @@ RULES = [
     rule("data.progress == '50'", warning="a number, which never equals a text: write `50` in"),
     rule("data.completed == 'true'", warning="never equals a text: write `true` in backticks"),
     rule("data.title == `5`", warning="a text, which never equals a number: write '5' in single"),
+    rule("event == 'video.*'", warning="'video.*' is no kind of the video service; a comparison"),
+    rule("data.video == 'Tour'", warning="data.video holds names, and never equals a text: comp"),
     rule("data.milestone > `5`", warning="fails on samples of video.watched"),
     # No sample matches, which may be right.
     rule("data.fields.budget == 'high'", note=NO_SAMPLE),

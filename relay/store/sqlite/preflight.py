@@ -47,7 +47,7 @@ def warnings(path: Path) -> list[StoreWarning]:
 
 
 def _check_path(path: Path) -> str | None:
-    """Return why no file can be at a path, whoever asks."""
+    """Return why no file can exist at a path, for any user."""
     if (kind := disk.kernel_file_system(path)) is not None:
         return (
             f"{disk.existing_parent(path)} shows the kernel's state ({kind}) and keeps no files: "
