@@ -4,24 +4,21 @@ Names and types are those of the sample events; the names of form fields are fre
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import jmespath
 from jmespath.functions import Functions
 
+from relay.config.event_shapes import FLAG, TYPES, UNKNOWN, Shape, envelope, paths
 from relay.core.errors import InvalidRule
 from relay.core.event import KINDS, MILESTONES
-from relay.core.sample_events import series
 from relay.core.suggestion import suggestion
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SHOWN = re.compile(r"[A-Za-z0-9_.%:*-]{1,40}")
 """Texts that a message repeats; anything else could be an address."""
 
-_FORM_FIELDS = ("data", "fields")
-_TYPES = {str: "text", bool: "true or false", int: "number", float: "number", list: "list"}
 _OVER_ITEMS = frozenset(
     {"index_expression", "flatten", "projection", "value_projection", "filter_projection"}
 )
@@ -53,23 +50,11 @@ class RuleFindings(NamedTuple):
     """Certain for the documented kinds only."""
 
 
-class _Shape(NamedTuple):
-    """The known members of an object, or the known types of another value; both may be unknown."""
-
-    path: str = ""
-    members: Mapping[str, Any] | None = None
-    types: frozenset[str] = frozenset()
-
-
-_UNKNOWN = _Shape()
-_FLAG = _Shape("a comparison", types=frozenset({"true or false"}))
-
-
 def examine(when: str) -> RuleFindings:
     """Read a rule that compiles; raises InvalidRule for an unknown function."""
     walk = _Walk()
     parsed = jmespath.compile(when).parsed
-    walk.shape(parsed, _envelope())
+    walk.shape(parsed, envelope())
     walk.operand(parsed)
     return RuleFindings(list(dict.fromkeys(walk.mistakes)), list(dict.fromkeys(walk.warnings)))
 
@@ -81,7 +66,7 @@ class _Walk:
         self.mistakes: list[str] = []
         self.warnings: list[str] = []
 
-    def shape(self, node: Node, current: _Shape) -> _Shape:
+    def shape(self, node: Node, current: Shape) -> Shape:
         """Examine a node, and return the shape of its value."""
         match node["type"]:
             case "field":
@@ -93,9 +78,9 @@ class _Walk:
             case "pipe":
                 return self._along(node["children"], current)
         self._examine(node, current)
-        return _FLAG if node["type"] in {"comparator", "not_expression"} else _UNKNOWN
+        return FLAG if node["type"] in {"comparator", "not_expression"} else UNKNOWN
 
-    def _examine(self, node: Node, current: _Shape) -> None:
+    def _examine(self, node: Node, current: Shape) -> None:
         """Examine a node whose value has no known shape."""
         children = node["children"]
         match node["type"]:
@@ -104,10 +89,10 @@ class _Walk:
             case "function_expression":
                 self._call(node, current)
             case "expref":
-                self._all(children, _UNKNOWN)
+                self._all(children, UNKNOWN)
             case type_ if type_ in _OVER_ITEMS:
                 self.shape(children[0], current)
-                self._all(children[1:], _UNKNOWN)
+                self._all(children[1:], UNKNOWN)
             case type_:
                 if type_ in {"or_expression", "and_expression"}:
                     for child in children:
@@ -123,34 +108,34 @@ class _Walk:
                 f"{shown} alone is always true: compare it with a value, as in event == {shown}"
             )
 
-    def _all(self, nodes: Iterable[Any], current: _Shape) -> None:
+    def _all(self, nodes: Iterable[Any], current: Shape) -> None:
         # The bounds of a slice are numbers, or None.
         for node in nodes:
             if isinstance(node, dict):
                 self.shape(node, current)
 
-    def _along(self, nodes: Iterable[Node], current: _Shape) -> _Shape:
+    def _along(self, nodes: Iterable[Node], current: Shape) -> Shape:
         for node in nodes:
             current = self.shape(node, current)
         return current
 
-    def _path(self, node: Node, current: _Shape) -> _Shape:
+    def _path(self, node: Node, current: Shape) -> Shape:
         nodes, text = node["children"], _as_text(node)
         if text in KINDS and _reaches(node, current) is None:
             self.mistakes.append(_read_as_name(text))
-            return _UNKNOWN
+            return UNKNOWN
         if nodes[0]["type"] == "not_expression":
             self.mistakes.append(
                 "! stands for the first name after it only, so that the rest is never found: put "
                 "the whole path in brackets, as in !(data.completed)"
             )
             self.shape(nodes[0], current)
-            return _UNKNOWN
+            return UNKNOWN
         return self._along(nodes, current)
 
-    def _member(self, name: str, current: _Shape) -> _Shape:
+    def _member(self, name: str, current: Shape) -> Shape:
         if current.members is not None and name in current.members:
-            shape: _Shape = current.members[name]
+            shape: Shape = current.members[name]
             return shape
         if current.members is not None and not current.path:
             self.mistakes.append(_read_as_name(name) if _is_text(name) else _no_name(name))
@@ -159,7 +144,7 @@ class _Walk:
             self.warnings.append(
                 f"no event of the video service has {current.path}.{_plain(name)}{hint}"
             )
-        elif current is _FLAG:
+        elif current is FLAG:
             self.mistakes.append(
                 "| passes on true or false, which holds no names: write && for and, || for or"
             )
@@ -167,9 +152,9 @@ class _Walk:
             self.warnings.append(
                 f"{current.path} holds no names, so {current.path}.{_plain(name)} is never found"
             )
-        return _UNKNOWN
+        return UNKNOWN
 
-    def _compare(self, node: Node, current: _Shape) -> None:
+    def _compare(self, node: Node, current: Shape) -> None:
         left, right = node["children"]
         if left["type"] == right["type"] == "literal":
             self.mistakes.append(
@@ -183,7 +168,7 @@ class _Walk:
                 if other["type"] == "literal":
                     self._value(shape, other["value"])
 
-    def _beside(self, nodes: list[Node], current: _Shape) -> list[_Shape]:
+    def _beside(self, nodes: list[Node], current: Shape) -> list[Shape]:
         """Examine operands or arguments: an unknown name beside a known one is meant as a text."""
         known = [_reaches(node, current) for node in nodes]
         shapes = []
@@ -193,14 +178,14 @@ class _Walk:
             if known[index] is None and text is not None and others and not current.path:
                 types = others[0].types
                 self.mistakes.append(_read_as_name(text, is_number="number" in types))
-                shapes.append(_UNKNOWN)
+                shapes.append(UNKNOWN)
             else:
                 shapes.append(self.shape(node, current))
         return shapes
 
-    def _value(self, shape: _Shape, value: object) -> None:
+    def _value(self, shape: Shape, value: object) -> None:
         """Examine a fixed value that something is compared with."""
-        type_ = _TYPES.get(type(value))
+        type_ = TYPES.get(type(value))
         if shape.members and shape.path and type_ is not None:
             self.warnings.append(
                 f"{shape.path} holds names, and never equals {_article(type_)}: compare one of "
@@ -221,7 +206,7 @@ class _Walk:
                 hint = globs or suggestion(value, values)
                 self.warnings.append(f"{_shown(value)} is no {what} of the video service{hint}")
 
-    def _call(self, node: Node, current: _Shape) -> None:
+    def _call(self, node: Node, current: Shape) -> None:
         name, arguments = node["value"], node["children"]
         spec = Functions.FUNCTION_TABLE.get(name)
         if spec is None:
@@ -240,7 +225,7 @@ def _functions() -> list[str]:
     return list(Functions.FUNCTION_TABLE)
 
 
-def _reaches(node: Node, current: _Shape) -> _Shape | None:
+def _reaches(node: Node, current: Shape) -> Shape | None:
     """Return the shape of a value; None for a fixed one, and below an unknown first name."""
     first = node
     while first["type"] == "subexpression":
@@ -276,15 +261,15 @@ def _read_as_name(text: str, *, is_number: bool = False) -> str:
 
 
 def _no_name(name: str) -> str:
-    paths = [path for path in _paths(_envelope()) if path.rpartition(".")[2] == name]
+    longer = [path for path in paths(envelope()) if path.rpartition(".")[2] == name]
     if name in _OF_THE_RELAY:
         hint = _OF_THE_RELAY[name]
     elif name in _ALIASES:
         hint = f"; did you mean {_ALIASES[name]}?"
-    elif paths:
-        hint = f"; did you mean {' or '.join(paths)}?"
+    elif longer:
+        hint = f"; did you mean {' or '.join(longer)}?"
     else:
-        members = _envelope().members or {}
+        members = envelope().members or {}
         hint = suggestion(name, members) or f"; its names are {', '.join(members)}"
     return f"no event has the name {_plain(name)}{hint}"
 
@@ -307,30 +292,3 @@ def _in_its_type(value: object, types: frozenset[str]) -> str:
         is_flag = "true or false" in types and value in _KEYWORDS
         return f": write `{value}` in backticks" if is_number or is_flag else ""
     return f": write '{value}' in single quotes" if "text" in types else ""
-
-
-@cache
-def _envelope() -> _Shape:
-    documents = [event.document() for kind in KINDS for event in series(kind)]
-    return _shape_of(documents, ())
-
-
-def _shape_of(values: list[Any], names: tuple[str, ...]) -> _Shape:
-    path = ".".join(names)
-    objects = [value for value in values if isinstance(value, dict)]
-    if names == _FORM_FIELDS:
-        return _Shape(path)
-    if objects:
-        keys = dict.fromkeys(key for each in objects for key in each)
-        members = {
-            key: _shape_of([each[key] for each in objects if key in each], (*names, key))
-            for key in keys
-        }
-        return _Shape(path, members)
-    return _Shape(path, types=frozenset(_TYPES.get(type(value), "nothing") for value in values))
-
-
-def _paths(shape: _Shape) -> Iterator[str]:
-    for member in (shape.members or {}).values():
-        yield member.path
-        yield from _paths(member)

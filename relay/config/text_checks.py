@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-_REFERENCE = re.compile(r"(env|file):")
+_ORIGIN = re.compile(r"env:(?P<variable>.*)|file:")
 _MISSPELLED = re.compile(r"\s*(?i:(env)\s*[:.=]|(file)\s*[:=])\s*(\S+)\s*")
 _VARIABLE = re.compile(
     r"\$\{([A-Za-z_]\w*)\}|\$(?:env:)?([A-Za-z_]\w*)|%([A-Za-z_]\w*)%"
@@ -29,8 +29,10 @@ _QUOTES = {'"': '"', "'": "'", "\u201c": "\u201d", "\u2018": "\u2019", "`": "`"}
 _FOLDERS = ("/run/secrets/", "/etc/", "/var/", "/mnt/", "/home/", "/opt/")
 """Where secrets are kept, and with which no secret begins."""
 
-_NO_FILE = 'looks like the path of a file, but is the value itself: write "file:/path"'
-_NO_REFERENCE = 'looks like a reference, but is the value itself: write "env:NAME" or "file:/path"'
+_NO_FILE = 'looks like the path of a file, but is taken as the value itself: write "file:/path"'
+_NO_REFERENCE = (
+    'looks like a reference, but is taken as the value itself: write "env:NAME" or "file:/path"'
+)
 _ITSELF = "write the value itself"
 _INSIDE = (
     "seems to hold a reference inside other text, where none is resolved: put the whole value into "
@@ -47,17 +49,11 @@ class TextFinding(NamedTuple):
 
 def of_secret(written: str, value: str, environ: Mapping[str, str]) -> Iterator[TextFinding]:
     """Examine a value that may be a reference, as it is written and as it was resolved."""
-    origin = None
-    if _REFERENCE.match(written):
-        origin = written.removeprefix("env:") if written.startswith("env:") else ""
-        whole = None
-    else:
-        whole = _whole(value, environ)
-    if whole is not None:
+    if (whole := _whole(value, environ)) is not None:
         yield whole
         return
     yield from _embedded(value, environ)
-    yield from _remains(value, origin)
+    yield from _remains(value, _ORIGIN.match(written))
 
 
 def of_text(written: str, environ: Mapping[str, str]) -> Iterator[TextFinding]:
@@ -93,7 +89,9 @@ def _whole(text: str, environ: Mapping[str, str]) -> TextFinding | None:
 def _of_variable(name: str, environ: Mapping[str, str]) -> TextFinding | None:
     if name not in environ:
         return None
-    message = f'is the value itself, and the environment has {name}: write "env:{name}"'
+    message = (
+        f'is taken as the value itself, although the environment has {name}: write "env:{name}"'
+    )
     return TextFinding(message, is_certain=True)
 
 
@@ -102,7 +100,8 @@ def _of_file(text: str) -> TextFinding | None:
         return None
     path = Path(text).expanduser().absolute()
     return TextFinding(
-        f'is the value itself, and the file {path} exists: write "file:{path}"', is_certain=True
+        f'is taken as the value itself, although the file {path} exists: write "file:{path}"',
+        is_certain=True,
     )
 
 
@@ -119,10 +118,10 @@ def _embedded(text: str, environ: Mapping[str, str]) -> Iterator[TextFinding]:
             yield TextFinding(_INSIDE, is_certain=found[4] is not None and _exists(found[4]))
 
 
-def _remains(text: str, variable: str | None) -> Iterator[TextFinding]:
-    """Find what does not belong to a value; `variable` is where it came from, "" for a file."""
+def _remains(text: str, origin: re.Match[str] | None) -> Iterator[TextFinding]:
+    """Find what does not belong to a value; `origin` is the reference that it came from."""
     assigned = _ASSIGNMENT.match(text)
-    if assigned is not None and variable in {"", assigned[1]}:
+    if assigned is not None and origin is not None and origin["variable"] in {None, assigned[1]}:
         yield TextFinding('begins with a name and "=", which count: keep only what follows')
     stripped = text.strip()
     if len(stripped) > 1 and _QUOTES.get(stripped[0]) == stripped[-1]:

@@ -25,8 +25,10 @@ HTTP = '[[sink]]\nname = "crm"\ntype = "http"\nurl = "https://crm.invalid/hook"\
 ENVIRON = {"RELAY_SECRET": GOOD, "CRM_AUTH": "Bearer marked-token", "PLAIN": GOOD}
 
 READ_AS_NAME = "is read as a name, which no event has: write "
-TO_EXPAND = 'is the value itself, and the environment has CRM_AUTH: write "env:CRM_AUTH"'
-LOOKS_LIKE = 'looks like a reference, but is the value itself: write "env:NAME" or "file:/path"'
+TO_EXPAND = 'although the environment has CRM_AUTH: write "env:CRM_AUTH"'
+LOOKS_LIKE = (
+    'looks like a reference, but is taken as the value itself: write "env:NAME" or "file:/path"'
+)
 INSIDE = "holds a reference to the variable CRM_AUTH inside other text, where none is resolved"
 ENDS = "ends with a "
 
@@ -141,7 +143,7 @@ REFERENCES = [
     header("$env:CRM_AUTH", fault=TO_EXPAND),
     header("{{ env.CRM_AUTH }}", fault=TO_EXPAND),
     header("CRM_AUTH", fault=TO_EXPAND),
-    header("{folder}/kept", fault="is the value itself, and the file {folder}/kept exists: write "),
+    header("{folder}/kept", fault="although the file {folder}/kept exists: write "),
     header("FILE:{folder}/kept", fault='exists: write "file:{folder}/kept"'),
     header("@{folder}/kept", fault='exists: write "file:{folder}/kept"'),
     header("Bearer env:CRM_AUTH", fault=INSIDE),
@@ -152,7 +154,7 @@ REFERENCES = [
     header("Bearer env:CRM_AUHT", warning="seems to hold a reference inside other text"),
     header("ENV:CRM_AUHT", warning=LOOKS_LIKE),
     header("$CRM_AUHT", warning=LOOKS_LIKE),
-    header("/run/secrets/crm-of-no-one", warning="looks like the path of a file, but is the value"),
+    header("/run/secrets/crm-of-no-one", warning="looks like the path of a file, but is taken as"),
     header("Bearer changeme", warning="is a placeholder: expected the real value"),
     header("Bearer <your token>", warning="is a placeholder: expected the real value"),
     header("env:CRM_AUTH"),
@@ -262,6 +264,15 @@ def test_what_env_files_leave_in_a_secret_is_a_warning(
     assert len(found) == (expected is not None), result.output
     assert expected is None or found[0].startswith(expected)
     assert GOOD[:9] not in result.output
+
+
+def test_a_reference_behind_a_reference_is_a_fault(
+    folder: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CRM_HEADER", "env:CRM_AUTH")
+    result = checked(folder, configured(header("env:CRM_HEADER"), folder), capfd)
+    assert result.exit_code == 1
+    assert TO_EXPAND in result.output
 
 
 def test_a_file_with_a_name_before_the_secret_is_a_warning(
