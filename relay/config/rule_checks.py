@@ -3,40 +3,30 @@
 Names and types are those of the sample events; the names of form fields are free.
 """
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import jmespath
 from jmespath.functions import Functions
 
-from relay.config.event_shapes import FLAG, TYPES, UNKNOWN, Shape, envelope, paths
+from relay.config.event_shapes import FLAG, TYPES, UNKNOWN, Shape, envelope
+from relay.config.rule_wording import (
+    article,
+    in_its_type,
+    is_text,
+    no_name,
+    plain,
+    read_as_name,
+    shown,
+)
 from relay.core.errors import InvalidRule
 from relay.core.event import KINDS, MILESTONES
 from relay.core.suggestion import suggestion
-
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_SHOWN = re.compile(r"[A-Za-z0-9_.%:*-]{1,40}")
-"""Texts that a message repeats; anything else could be an address."""
 
 _OVER_ITEMS = frozenset(
     {"index_expression", "flatten", "projection", "value_projection", "filter_projection"}
 )
 _VALUES = {"event": ("kind", KINDS), "data.milestone": ("milestone", MILESTONES)}
-_KEYWORDS = ("true", "false", "null")
-_ALIASES = {
-    "type": "event",
-    "kind": "event",
-    "eventType": "event",
-    "event_type": "event",
-    "created_at": "createdAt",
-    "payload": "data",
-}
-_OF_THE_RELAY = {
-    "source": "; the sources of a sink are its key `sources`",
-    "reconstructed": "; a sink takes reconstructed events by its key `reconstructed`",
-}
-"""Names that templates have, and rules do not."""
 
 Node = Mapping[str, Any]
 
@@ -103,9 +93,9 @@ class _Walk:
         """Examine what a rule, or a side of `||` and `&&`, consists of."""
         text = node.get("value")
         if node["type"] == "literal" and isinstance(text, str) and text:
-            shown = _shown(text)
+            value = shown(text)
             self.mistakes.append(
-                f"{shown} alone is always true: compare it with a value, as in event == {shown}"
+                f"{value} alone is always true: compare it with a value, as in event == {value}"
             )
 
     def _all(self, nodes: Iterable[Any], current: Shape) -> None:
@@ -122,7 +112,7 @@ class _Walk:
     def _path(self, node: Node, current: Shape) -> Shape:
         nodes, text = node["children"], _as_text(node)
         if text in KINDS and _reaches(node, current) is None:
-            self.mistakes.append(_read_as_name(text))
+            self.mistakes.append(read_as_name(text))
             return UNKNOWN
         if nodes[0]["type"] == "not_expression":
             self.mistakes.append(
@@ -138,11 +128,11 @@ class _Walk:
             shape: Shape = current.members[name]
             return shape
         if current.members is not None and not current.path:
-            self.mistakes.append(_read_as_name(name) if _is_text(name) else _no_name(name))
+            self.mistakes.append(read_as_name(name) if is_text(name) else no_name(name))
         elif current.members is not None:
             hint = suggestion(name, current.members)
             self.warnings.append(
-                f"no event of the video service has {current.path}.{_plain(name)}{hint}"
+                f"no event of the video service has {current.path}.{plain(name)}{hint}"
             )
         elif current is FLAG:
             self.mistakes.append(
@@ -150,7 +140,7 @@ class _Walk:
             )
         elif current.types:
             self.warnings.append(
-                f"{current.path} holds no names, so {current.path}.{_plain(name)} is never found"
+                f"{current.path} holds no names, so {current.path}.{plain(name)} is never found"
             )
         return UNKNOWN
 
@@ -177,7 +167,7 @@ class _Walk:
             others = [each for at, each in enumerate(known) if at != index and each is not None]
             if known[index] is None and text is not None and others and not current.path:
                 types = others[0].types
-                self.mistakes.append(_read_as_name(text, is_number="number" in types))
+                self.mistakes.append(read_as_name(text, is_number="number" in types))
                 shapes.append(UNKNOWN)
             else:
                 shapes.append(self.shape(node, current))
@@ -188,7 +178,7 @@ class _Walk:
         type_ = TYPES.get(type(value))
         if shape.members and shape.path and type_ is not None:
             self.warnings.append(
-                f"{shape.path} holds names, and never equals {_article(type_)}: compare one of "
+                f"{shape.path} holds names, and never equals {article(type_)}: compare one of "
                 f"them, as in {shape.path}.{next(iter(shape.members))}"
             )
         if not shape.types or type_ is None:
@@ -196,15 +186,15 @@ class _Walk:
         if type_ not in shape.types:
             is_ = " or ".join(sorted(shape.types - {"nothing"}))
             self.warnings.append(
-                f"{shape.path} is {_article(is_)}, which never equals {_article(type_)}"
-                f"{_in_its_type(value, shape.types)}"
+                f"{shape.path} is {article(is_)}, which never equals {article(type_)}"
+                f"{in_its_type(value, shape.types)}"
             )
         elif shape.path in _VALUES and isinstance(value, str):
             what, values = _VALUES[shape.path]
             if value not in values:
                 globs = "; a comparison takes no globs: use starts_with()" if "*" in value else ""
                 hint = globs or suggestion(value, values)
-                self.warnings.append(f"{_shown(value)} is no {what} of the video service{hint}")
+                self.warnings.append(f"{shown(value)} is no {what} of the video service{hint}")
 
     def _call(self, node: Node, current: Shape) -> None:
         name, arguments = node["value"], node["children"]
@@ -245,50 +235,3 @@ def _as_text(node: Node) -> str | None:
             parts = [_as_text(child) for child in node["children"]]
             return None if None in parts else ".".join(filter(None, parts))
     return None
-
-
-def _is_text(name: str) -> bool:
-    known = (*KINDS, *MILESTONES, *_KEYWORDS)
-    return name in known or _NAME.fullmatch(name) is None
-
-
-def _read_as_name(text: str, *, is_number: bool = False) -> str:
-    if text in _KEYWORDS or (is_number and text.isdigit()):
-        return f"{text} is read as a name, which no event has: write `{text}` in backticks"
-    if _SHOWN.fullmatch(text) is None:
-        return "a text without single quotes is read as a name, which no event has: write 'text'"
-    return f"{text} is read as a name, which no event has: write '{text}' in single quotes"
-
-
-def _no_name(name: str) -> str:
-    longer = [path for path in paths(envelope()) if path.rpartition(".")[2] == name]
-    if name in _OF_THE_RELAY:
-        hint = _OF_THE_RELAY[name]
-    elif name in _ALIASES:
-        hint = f"; did you mean {_ALIASES[name]}?"
-    elif longer:
-        hint = f"; did you mean {' or '.join(longer)}?"
-    else:
-        members = envelope().members or {}
-        hint = suggestion(name, members) or f"; its names are {', '.join(members)}"
-    return f"no event has the name {_plain(name)}{hint}"
-
-
-def _shown(text: str) -> str:
-    return f"'{text}'" if _SHOWN.fullmatch(text) else "a text"
-
-
-def _plain(name: str) -> str:
-    return name if _SHOWN.fullmatch(name) else '"..."'
-
-
-def _article(type_: str) -> str:
-    return type_ if type_ in {"true or false", "nothing"} else f"a {type_}"
-
-
-def _in_its_type(value: object, types: frozenset[str]) -> str:
-    if isinstance(value, str):
-        is_number = "number" in types and value.isdigit()
-        is_flag = "true or false" in types and value in _KEYWORDS
-        return f": write `{value}` in backticks" if is_number or is_flag else ""
-    return f": write '{value}' in single quotes" if "text" in types else ""

@@ -89,10 +89,10 @@ def _whole(text: str, environ: Mapping[str, str]) -> TextFinding | None:
 def _of_variable(name: str, environ: Mapping[str, str]) -> TextFinding | None:
     if name not in environ:
         return None
-    message = (
-        f'is taken as the value itself, although the environment has {name}: write "env:{name}"'
+    return TextFinding(
+        f'is taken as the value itself, although the environment has {name}: write "env:{name}"',
+        is_certain=True,
     )
-    return TextFinding(message, is_certain=True)
 
 
 def _of_file(text: str) -> TextFinding | None:
