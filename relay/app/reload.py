@@ -5,7 +5,7 @@ A reload happens on request, and when a file behind one of the config's referenc
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -17,7 +17,7 @@ from relay.config import Config, load, refresh
 from relay.config.changes import Changes, changes, fixed
 from relay.config.file_references import Marks, mark
 from relay.core.clock import Clock
-from relay.core.errors import ConfigError, RelayError, StoreBroken
+from relay.core.errors import ConfigError, Fault, RelayError, StoreBroken
 from relay.server.sd_notify import ServiceManager
 from relay.store.audit import Change
 from relay.telemetry import log
@@ -129,16 +129,14 @@ class Reloader:
         return difference
 
     def _accept(self, reason: str, new: Config, difference: Changes) -> None:
-        warned, self.config = set(self.config.warnings), new
+        before, self.config = self.config, new
         self._seen = self._tried = new.references
         # Good files say nothing about a refused document.
         for mended in (reason, _CHANGED):
             self._refused.pop(mended, None)
         self.last = Reading(at_ms=self._clock.now_ms(), reason=reason, taken=True, faults=())
         self._metrics.process.reloaded(successful=not self._refused)
-        for warning in new.warnings:
-            if warning not in warned:
-                self._log.warning("config.warning", key=warning.path, reason=warning.message)
+        warn(new, known=(*before.mistakes, *before.warnings))
         differences: Mapping[str, Any] = difference.paths()
         self._log.info("config.reloaded", reason=reason, file=str(new.file), **differences)
         self._activity.publish("reload", outcome="taken", reason=reason, **differences)
@@ -156,6 +154,21 @@ class Reloader:
             cause = {"faults": faults}
         self._log.error("config.refused", **line, **cause)
         self._activity.publish("reload", outcome="refused", reason=reason, **cause)
+
+
+def warn(config: Config, known: Collection[Fault] = ()) -> None:
+    """Log the mistakes and warnings of a config that is used, but for those known already."""
+    for mistake in config.mistakes:
+        if mistake not in known:
+            log.get().warning(
+                "config.warning",
+                key=mistake.path,
+                reason=mistake.message,
+                advice="the next release refuses this; relay check-config fails on it already",
+            )
+    for warning in config.warnings:
+        if warning not in known:
+            log.get().warning("config.warning", key=warning.path, reason=warning.message)
 
 
 def _shown_faults(error: Exception) -> list[str]:

@@ -27,7 +27,10 @@ class StartupReport:
         for warning in self._store.warnings():
             self._log.warning(warning.event, **warning.fields)
         now_ms = self._clock.now_ms()
-        self.downtime = between(await self._store.absences.last_alive_ms(), now_ms)
+        alive_ms = await self._store.absences.last_alive_ms()
+        if alive_ms is None:
+            self._log.info("store.new", path=self._store.location, advice=_ADVICE_NEW)
+        self.downtime = between(alive_ms, now_ms)
         # Without free space no event is accepted either, so the absence continues.
         with suppress(StoreFull):
             await self._store.absences.beat(
@@ -52,6 +55,10 @@ class StartupReport:
             self._log.warning("relay.was_down", seconds=away_s, lost_s=lost_s, advice=_ADVICE_LOST)
 
 
+_ADVICE_NEW = (
+    "no relay has used this store before; if one has run here, it used another: compare [store] in "
+    "the config, and the folder that a relative path starts from"
+)
 _ADVICE_LOST = (
     f"the sender retries for {WINDOW_S} s; events first sent in the first lost_s seconds of the "
     "downtime are lost: relay absences list shows the interval"

@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import asdict, replace
 
 from relay import sinks
-from relay.cli import api_check, check_results, moments
+from relay.cli import api_check, check_results, moments, route_table
 from relay.cli.diagnosis import diagnose
 from relay.cli.parameters import config_option, moment_option, parsed
 from relay.cli.printing import Output, printing
@@ -23,7 +23,7 @@ from relay.core.config_values import Duration, Secret
 from relay.core.errors import ConfigError, Fault, SinkError, StoreError
 from relay.core.retry import result_of
 from relay.core.sink import Sink, SinkSettings
-from relay.store import StoreSettings, engines
+from relay.store import Preflight, StoreSettings, engines
 
 
 class Contact(msgspec.Struct, frozen=True):
@@ -60,17 +60,34 @@ def check_config(*, path: Path | None, connect: bool) -> Output:
         document = {"file": error.file, "ok": False, "faults": error.faults}
         return Output(document, [str(error)], ok=False)
     expired_secrets = expired(config.sources, now_ms=SystemClock().now_ms())
-    config = replace(config, warnings=(*config.warnings, *expired_secrets))
+    unsuited = _preflight(config.store).warnings
+    config = replace(config, warnings=(*config.warnings, *expired_secrets, *unsuited))
+    routes = route_table.routes(config)
     database = asyncio.run(reach_store(config.store)) if connect else None
     contacts = asyncio.run(reach(config.sinks)) if connect else ()
     apis = api_check.check(config) if connect else ()
     reports = (*((database,) if database else ()), *contacts, *apis)
     failed = sum(not each.ok for each in reports)
-    verdict = f"good, but {failed} of {len(reports)} connections failed" if failed else "good"
-    document = {"file": str(path), "ok": not failed, "faults": (), **_document(config, contacts)}
-    summary = _summary(config, database, contacts)
-    lines = (f"{path}: {verdict}", *summary, *map(api_check.line, apis))
-    return Output({**document, "database": database, "apis": apis}, lines, ok=not failed)
+    ok = not failed and not config.mistakes
+    document = {
+        "file": str(path),
+        "ok": ok,
+        "faults": config.mistakes,
+        **_document(config, contacts),
+        "database": database,
+        "apis": apis,
+        "routes": route_table.document(routes),
+        "notes": route_table.notes(config, routes),
+    }
+    lines = (
+        *(f"{path}: {mistake}" for mistake in config.mistakes),
+        f"{path}: {_verdict(config, failed, len(reports))}",
+        *_summary(config, database, contacts),
+        *map(api_check.line, apis),
+        *(f"  note       {note}" for note in route_table.notes(config, routes)),
+        *route_table.lines(routes),
+    )
+    return Output(document, lines, ok=ok)
 
 
 @click.command()
@@ -128,8 +145,28 @@ def _store_faults(path: Path) -> tuple[Fault, ...]:
         settings = load_store(path)
     except ConfigError:
         return ()  # `load` reports them as well
-    fault = engines.of(settings).preflight(settings)
+    fault = _preflight(settings).fault
     return () if fault is None else (fault,)
+
+
+def _preflight(settings: StoreSettings) -> Preflight:
+    return engines.of(settings).preflight(settings)
+
+
+def _verdict(config: Config, failed: int, connections: int) -> str:
+    mistakes, warnings = len(config.mistakes), len(config.warnings)
+    parts = ["good"]
+    if mistakes:
+        parts = [f"{_count(mistakes, 'fault')}; until the next release, serve only warns"]
+    elif warnings:
+        parts = [f"good, with {_count(warnings, 'warning')}"]
+    if failed:
+        parts.append(f"but {failed} of {connections} connections failed")
+    return ", ".join(parts)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 async def reach_store(settings: StoreSettings) -> Database | None:
@@ -173,6 +210,8 @@ def _summary(
 ) -> Iterator[str]:
     server, store = config.server, config.store
     location = engines.of(store).location(store)
+    if _preflight(store).is_missing:
+        location = f"{Path(location).absolute()}, which will be created"
     sources = ", ".join(f"{source.name} at {source.path}" for source in config.sources)
     names = ", ".join(f"{sink.name} ({sink.type})" for sink in config.sinks)
     yield f"  listeners  {server.listen} for sources, {server.admin_listen} for the admin"
@@ -194,6 +233,7 @@ def _document(config: Config, contacts: Iterable[Contact]) -> dict[str, object]:
         "store": {
             "type": config.store.type,
             "location": engines.of(config.store).location(config.store),
+            "is_missing": _preflight(config.store).is_missing,
         },
         "sources": [{"name": source.name, "path": source.path} for source in config.sources],
         "sinks": [{"name": sink.name, "type": sink.type} for sink in config.sinks],

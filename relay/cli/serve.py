@@ -13,6 +13,7 @@ import click
 import uvloop
 
 from relay import config
+from relay.app.reload import warn
 from relay.app.service import Host, Service, unless
 from relay.app.watchdog import HangTimer
 from relay.cli.parameters import config_option
@@ -58,8 +59,7 @@ def serve(path: Path | None) -> None:
             closing.enter_context(inherited)
         loaded = config.load(path or config.default_path())
         log.configure(loaded.log)
-        for warning in loaded.warnings:
-            log.get().warning("config.warning", key=warning.path, reason=warning.message)
+        warn(loaded)
         # Read by libuv at the first lookup.
         os.environ.setdefault("UV_THREADPOOL_SIZE", str(LOOKUP_THREADS))
         uvloop.run(run(loaded, sockets, manager, clock=clock))

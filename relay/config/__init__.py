@@ -64,6 +64,8 @@ class Config(msgspec.Struct, frozen=True):
     """The document's text, so that `refresh` can resolve its references again."""
     references: Marks
     """Digests of the referenced files."""
+    mistakes: tuple[Fault, ...] = ()
+    """Certain mistakes of a config that ran before: the next release refuses them."""
     warnings: tuple[Fault, ...] = ()
     """Values that are valid but probably unintended."""
 
@@ -106,6 +108,7 @@ def _load(path: Path, text: str, environ: Mapping[str, str]) -> Config:
         file=path,
         text=Secret(text),
         references=references.marks,
+        mistakes=tuple(findings.mistakes),
         warnings=tuple(findings.warnings),
     )
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import msgspec
 
 from relay.config.api_checks import check_api
-from relay.config.secret_checks import check_form, check_secrets
+from relay.config.sample_routes import reach
+from relay.config.secret_checks import check_form, check_secrets, check_signing
 from relay.config.table import FAULTY, Findings, Place, Table, quoted
 from relay.core.config_values import Address, Duration
 from relay.core.event import KINDS, LEAD_CAPTURED, WEBHOOK_TEST
 from relay.core.routing import Route
-from relay.core.sample_events import series
 from relay.core.sink import SinkSettings
 from relay.core.suggestion import suggestion
 from relay.outbound.template import opens_with
@@ -41,6 +41,7 @@ def check(document: Document, findings: Findings) -> None:
     """Note all faults and warnings that concern several values."""
     _distinct(document, findings)
     check_secrets(document.sources, document.admin, findings)
+    check_signing(document.sinks, findings)
     _named_sources(document, findings)
     _listeners(document, findings)
     _store(document, findings)
@@ -108,6 +109,9 @@ def _store(document: Document, findings: Findings) -> None:
     path = document.store.get("path")
     if path is None:
         return
+    if path.startswith(("~", "$")):
+        message = f"begins with {path[0]}, which the relay does not expand: write the whole path"
+        findings.mistake(document.store.at("path"), message)
     try:
         mode = Path(path).stat().st_mode
     except OSError:
@@ -208,8 +212,10 @@ def _rules(document: Document, findings: Findings) -> None:
     for sink, route in zip(document.sinks, document.routes, strict=True):
         if route is None or sink.get("when") is None:
             continue
-        failing = [kind for kind in KINDS if _fails(route, kind, sink)]
-        if failing:
+        source = next((name for _, name in sink.items("sources")), "sample")
+        failing = [each.event for each in reach(route, source) if each.failed]
+        # A mistake in the rule is the cause, and said already.
+        if failing and sink.at("when").text not in {each.path for each in findings.mistakes}:
             findings.warn(
                 sink.at("when"),
                 f"fails on samples of {', '.join(failing)}: such events become dead letters",
@@ -251,10 +257,3 @@ def _sources_of(sink: Table, document: Document) -> list[Table]:
 def _may_have_api(source: Table) -> bool:
     # A faulty one is reported itself.
     return source.get("api") is not None or "api" in source.faulty()
-
-
-def _fails(route: Route, kind: str, sink: Table) -> bool:
-    source = next(iter(sink.get("sources") or ("sample",)))
-    if not isinstance(source, str):
-        return False
-    return any(route.evaluate(event).outcome == "fails" for event in series(kind, source=source))

@@ -34,12 +34,17 @@ def weakness(secret: Secret) -> str | None:
     value = secret.reveal().strip()
     if len(value.encode()) < SECRET_MIN_BYTES:
         return f"is too short for a secret: expected {SECRET_MIN_BYTES} bytes or more"
-    plain = re.sub(r"[^a-z]", "", value.lower())
-    if any(word in plain for word in _PLACEHOLDERS) or _UNFILLED.fullmatch(value):
+    if is_placeholder(value):
         return "is a placeholder: expected the real secret"
     if len(set(value)) == 1:
         return "repeats one character: expected the real secret"
     return None
+
+
+def is_placeholder(text: str) -> bool:
+    """Whether a text stands where a secret is still to be put."""
+    plain = re.sub(r"[^a-z]", "", text.lower())
+    return any(word in plain for word in _PLACEHOLDERS) or _UNFILLED.fullmatch(text) is not None
 
 
 def _token(secret: Secret) -> str | None:

@@ -1,14 +1,26 @@
 """Checks of secrets: strong enough, each in one place, and with labels that do not repeat them."""
 
+import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 
-from relay.config.rules import SECRET_MIN_BYTES
-from relay.config.table import Findings, Place, Table
+from relay.config.rules import SECRET_MIN_BYTES, is_placeholder, weakness
+from relay.config.table import FAULTY, Findings, Place, Table
 from relay.core.authentication import SourceSettings
 from relay.core.config_values import Secret
 from relay.core.errors import Fault
 
 SECRET_SHORT_BYTES = 16
+SIGNING_PREFIX = "whsec_"
+"""Of Standard Webhooks; it is no part of the secret."""
+
+ENTROPY_MIN_BITS = 40
+"""Entropy of a secret by the frequencies of its characters; 16 random hex digits have about 50."""
+
+ROW_SHARE = 0.75
+"""Share of neighbouring characters, as in `12345678`, above which a secret is no random text."""
+
 LABEL_SHARED_CHARS = SECRET_MIN_BYTES
 """A label that shares this many characters with a secret is no coincidence."""
 
@@ -21,12 +33,51 @@ def check_secrets(sources: Sequence[Table], admin: Table, findings: Findings) ->
 
 
 def check_form(place: Place, secret: Secret, findings: Findings) -> None:
-    """Warn of a readable secret that is short, or has white space around it."""
+    """Warn of a readable secret that is short or easy to guess."""
     value = secret.reveal()
     if len(value.encode()) < SECRET_SHORT_BYTES:
         findings.warn(place, f"is short: a good secret has {SECRET_SHORT_BYTES} bytes or more")
-    if value != value.strip():
-        findings.warn(place, "starts or ends with white space, which counts")
+    elif (cause := _pattern(value)) is not None:
+        findings.warn(
+            place,
+            f"is easy to guess, because it {cause}: make one with `openssl rand -hex 32`",
+        )
+
+
+def check_signing(sinks: Sequence[Table], findings: Findings) -> None:
+    """Note unfit signing secrets of sinks, and placeholders in their headers."""
+    for sink in sinks:
+        for place, secret in sink.items("signing_secrets"):
+            bare = Secret(secret.reveal().removeprefix(SIGNING_PREFIX))
+            complaint = weakness(bare)
+            if complaint is None:
+                check_form(place, bare, findings)
+            else:
+                findings.mistake(place, complaint)
+        for name, value in (sink.get("headers") or {}).items():
+            place = sink.at("headers").key(name)
+            is_known = any(warning.path == place.text for warning in findings.warnings)
+            if value is not FAULTY and not is_known and is_placeholder(_without_scheme(value)):
+                findings.warn(place, "is a placeholder: expected the real value")
+
+
+def _without_scheme(value: Secret) -> str:
+    """Return the value of a header without a scheme before it, such as Bearer."""
+    text = value.reveal()
+    return text.partition(" ")[2] or text
+
+
+def _pattern(text: str) -> str | None:
+    """Return why a long text has few possibilities, without a part of it."""
+    period = (text + text).index(text, 1)
+    if period <= len(text) // 2:
+        return "repeats a part"
+    steps = [ord(after) - ord(before) for before, after in pairwise(text)]
+    if max(steps.count(1), steps.count(-1)) > len(steps) * ROW_SHARE:
+        return "is a row of neighbouring characters"
+    counts = Counter(text).values()
+    bits = -sum(count * math.log2(count / len(text)) for count in counts)
+    return f"has only {len(counts)} different characters" if bits < ENTROPY_MIN_BITS else None
 
 
 def expired(sources: Iterable[SourceSettings], *, now_ms: int) -> tuple[Fault, ...]:

@@ -4,10 +4,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-import jmespath
-from jmespath.functions import Functions
-
 from relay import sinks
+from relay.config.rule_checks import examine
 from relay.config.table import FAULTY, Findings, Place, Reader, Table, build
 from relay.core import setting_errors
 from relay.core.clock import SystemClock
@@ -106,7 +104,7 @@ def _route(table: Table, findings: Findings) -> Route | None:
             ordered=table.get("ordered"),
             reconstructed=table.get("reconstructed") is True,
         )
-        _check_functions(when)
+        _examine(when, table, findings)
     except (InvalidRule, RecursionError) as error:
         cause = error if isinstance(error, InvalidRule) else "nested too deeply"
         findings.fault(table.at("when"), f"is not a JMESPath expression: {cause}")
@@ -114,11 +112,12 @@ def _route(table: Table, findings: Findings) -> Route | None:
     return route
 
 
-def _check_functions(when: str | None) -> None:
-    """Raise InvalidRule for an unknown function, which JMESPath reports only on evaluation."""
-    nodes: list[Any] = [] if when is None else [jmespath.compile(when).parsed]
-    while nodes:
-        node = nodes.pop()
-        nodes += [child for child in node["children"] if isinstance(child, dict)]
-        if node["type"] == "function_expression" and node["value"] not in Functions.FUNCTION_TABLE:
-            raise InvalidRule(f"unknown function {node['value']}()")
+def _examine(when: str | None, table: Table, findings: Findings) -> None:
+    """Note what the rule cannot mean; raises InvalidRule for an unknown function."""
+    if when is None:
+        return
+    found = examine(when)
+    for mistake in found.mistakes:
+        findings.mistake(table.at("when"), mistake)
+    for warning in found.warnings:
+        findings.warn(table.at("when"), warning)

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, Union, get_args, 
 
 import msgspec
 
+from relay.config import text_checks
 from relay.config.file_references import References
 from relay.core import config_values
 from relay.core.config_values import Secret
@@ -54,21 +55,31 @@ class Place(NamedTuple):
 
 
 class Findings(msgspec.Struct):
-    """Faults and warnings of one document."""
+    """Faults, mistakes and warnings of one document."""
 
     faults: list[Fault] = msgspec.field(default_factory=list)
+    mistakes: list[Fault] = msgspec.field(default_factory=list)
+    """Certain, but a relay has run with them: a check fails, and a start warns for one release."""
     warnings: list[Fault] = msgspec.field(default_factory=list)
+    hints: list[Fault] = msgspec.field(default_factory=list)
+    """Those about a text as such, which may explain a fault of its key."""
 
     def fault(self, place: Place, message: str) -> None:
         self.faults.append(Fault(place.text, message))
+
+    def mistake(self, place: Place, message: str) -> None:
+        self.mistakes.append(Fault(place.text, message))
 
     def warn(self, place: Place, message: str) -> None:
         self.warnings.append(Fault(place.text, message))
 
     def raise_faults(self, file: Path) -> None:
-        """Raise ConfigError with all faults, if there are any."""
+        """Raise ConfigError if there are faults: with them, other mistakes, and hints at causes."""
         if self.faults:
-            raise ConfigError(str(file), tuple(self.faults))
+            at_fault = {fault.path for fault in self.faults}
+            mistakes = [mistake for mistake in self.mistakes if mistake.path not in at_fault]
+            hints = [hint for hint in self.hints if hint.path in at_fault]
+            raise ConfigError(str(file), (*self.faults, *mistakes, *hints))
 
 
 class Table(msgspec.Struct, frozen=True):
@@ -115,6 +126,7 @@ class Reader:
         """`references` records every file that is read."""
         self.references = references or References()
         self._rules = rules
+        self._environ = environ
         self._decode = partial(config_values.decode, environ=environ, read=self.references.read)
         self._findings = findings
 
@@ -178,7 +190,20 @@ class Reader:
         except msgspec.ValidationError as error:
             self._findings.fault(place, _message(raw, kind, error))
             return FAULTY
+        if isinstance(raw, str):
+            self._examine(raw, value, place)
         return self._checked(value, place)
+
+    def _examine(self, raw: str, value: object, place: Place) -> None:
+        found: Iterable[text_checks.TextFinding] = ()
+        if isinstance(value, Secret):
+            found = text_checks.of_secret(raw, value.reveal(), self._environ)
+        elif type(value) is str:
+            found = text_checks.of_text(raw, self._environ)
+        for message, is_certain in found:
+            note = self._findings.mistake if is_certain else self._findings.warn
+            note(place, message)
+            self._findings.hints.append(Fault(place.text, message))
 
     def _checked(self, value: Any, place: Place) -> Any:
         complaint = self._rules.get(place.rule, lambda _: None)(value)

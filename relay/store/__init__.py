@@ -9,6 +9,7 @@ import msgspec
 from relay.core.clock import Clock
 from relay.core.config_values import Duration
 from relay.core.delivery import Delivery, Settlement
+from relay.core.errors import Fault
 from relay.core.event import Event, Outcome, Unreadable
 from relay.core.request_budget import RequestBudgets
 from relay.core.routing import Verdict
@@ -84,6 +85,17 @@ class FirstDue(msgspec.Struct, frozen=True, kw_only=True):
     """Earliest due time of its due deliveries that are not under way; None if none may be sent."""
     is_held: bool = False
     """Whether deliveries wait for earlier ones of their ordering key."""
+
+
+class Preflight(msgspec.Struct, frozen=True, kw_only=True):
+    """What this process would meet when it opened a store."""
+
+    fault: Fault | None = None
+    """Why it could not open or create the store."""
+    warnings: tuple[Fault, ...] = ()
+    """Why it could, and the store would not serve well."""
+    is_missing: bool | None = None
+    """Whether the opening would create it; None if only a connection could tell."""
 
 
 class StoreWarning(msgspec.Struct, frozen=True):

@@ -9,7 +9,7 @@ from relay.core.clock import Clock
 from relay.core.errors import Fault
 from relay.core.setting_errors import missing_client
 from relay.core.totals import Total
-from relay.store import Reached, Store, StoreSettings
+from relay.store import Preflight, Reached, Store, StoreSettings
 from relay.store.copy_result import CopyResult
 from relay.store.integrity import Inspection
 from relay.store.postgres.settings import PostgresSettings
@@ -34,8 +34,8 @@ class Engine(Protocol):
         """Return where the store is, for messages; it holds no secret."""
         ...
 
-    def preflight(self, settings: Any) -> Fault | None:
-        """Return why this process could not open or create the store here, without a connection."""
+    def preflight(self, settings: Any) -> Preflight:
+        """Return what an opening would meet here, without a connection and without a change."""
         ...
 
     async def reach(self, settings: Any) -> Reached | None:

@@ -39,6 +39,20 @@ async def test_an_added_sink_starts_and_the_others_keep_their_connections(tmp_pa
         assert line["added"] == "sink.bi"
 
 
+async def test_a_mistake_of_a_config_that_could_run_is_logged_and_used(tmp_path: Path) -> None:
+    async with (
+        StubServer() as destination,
+        party(tmp_path, sink("crm", destination.url())) as there,
+    ):
+        mistaken = sink("crm", destination.url(), "when = 'event == \"lead.captured\"'\n")
+        for _ in range(2):
+            await there.reload(mistaken)
+        (line,) = there.relay.lines("config.warning")  # once, though it was read twice
+        assert line["key"] == "sink[0] (crm).when"
+        assert line["reason"].startswith("lead.captured is read as a name")
+        assert line["advice"].startswith("the next release refuses this")
+
+
 async def test_an_unchanged_sink_keeps_its_state_and_its_wait(tmp_path: Path) -> None:
     async with (
         StubServer() as destination,

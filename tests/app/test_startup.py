@@ -71,6 +71,16 @@ async def test_the_first_start_of_a_store_reports_no_downtime(tmp_path: Path) ->
         assert (await operator.get("/status"))["downtime"] is None
 
 
+async def test_a_store_that_no_relay_has_used_before_is_logged_as_new(tmp_path: Path) -> None:
+    clock = ShiftedClock()
+    async with service.serving(service.read(tmp_path), clock=clock) as relay:
+        (line,) = relay.lines("store.new")
+        assert (line["level"], line["path"]) == ("info", str(tmp_path / "relay.db"))
+        assert "compare [store] in the config" in line["advice"]
+    async with service.serving(service.read(tmp_path), clock=clock) as relay:
+        assert relay.lines("store.new") == []
+
+
 @contextlib.asynccontextmanager
 async def started(folder: Path, clock: ShiftedClock) -> AsyncIterator[tuple[Relay, Operator]]:
     settings = service.read(folder, tables=ADMIN)

@@ -15,7 +15,7 @@ from relay.core.errors import ConfigError
 from relay.core.sink import SinkSettings
 
 HEAD = '[[source]]\nname = "main"\npath = "/webhooks"\nsecrets = ["a-secret-of-the-tests"]\n'
-WHSEC = "whsec_" + "A" * 32
+WHSEC = "whsec_bWFrZSBpdCB3aXRoIG9wZW5zc2wgcmFuZA=="
 
 VALID: dict[str, dict[str, str]] = {
     "amqp": {

@@ -27,7 +27,7 @@ GOOD = {
     "admin-token": secrets.token_hex(32),
     "slack-url": "https://hooks.slack.invalid/services/T0/B0/x",
     "crm-url": "https://crm.invalid/hook",
-    "crm-signing": "whsec_" + "A" * 32,
+    "crm-signing": "whsec_bWFrZSBpdCB3aXRoIG9wZW5zc2wgcmFuZA==",
     "database-url": "host=postgres.invalid dbname=relay user=relay",
 }
 

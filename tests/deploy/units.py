@@ -18,11 +18,11 @@ ROOT = Path(relay.__file__).parent.parent
 FOLDER = ROOT / "deploy" / "systemd"
 
 SECRETS = {
-    "admin-token": "0123456789abcdef" * 4,
+    "admin-token": "0f9a8b7c6d5e4f3a2b1c9d8e7f6a5b4c",
     "source-main": SECRET,
     "slack-url": "http://127.0.0.1:9/services/T/B/x",
     "crm-url": "http://127.0.0.1:9/hook",
-    "crm-signing": "whsec_" + "A" * 44,
+    "crm-signing": "whsec_bWFrZSBpdCB3aXRoIG9wZW5zc2wgcmFuZA==",
 }
 """The files that deploy/systemd/relay.toml refers to; port 9 is closed."""
 

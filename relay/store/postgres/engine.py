@@ -7,7 +7,7 @@ from functools import partial
 from relay.core.clock import Clock, SynchronizedClock
 from relay.core.errors import Fault
 from relay.core.totals import Total
-from relay.store import Reached
+from relay.store import Preflight, Reached
 from relay.store.integrity import Inspection
 from relay.store.postgres import integrity, opening, schema
 from relay.store.postgres.access import Access, tried
@@ -29,8 +29,8 @@ def faults(settings: PostgresSettings) -> tuple[Fault, ...]:
     return ()
 
 
-def preflight(_: PostgresSettings) -> Fault | None:
-    return None
+def preflight(_: PostgresSettings) -> Preflight:
+    return Preflight()
 
 
 async def reach(settings: PostgresSettings) -> Reached | None:

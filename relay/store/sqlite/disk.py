@@ -24,13 +24,24 @@ _SHORTAGES = {errno.ENOSPC: "the disk is full", errno.EDQUOT: "the disk's quota 
 _LOCK = ".lock"
 """Suffix to the store's name."""
 
+_OF_THE_KERNEL = frozenset(
+    {
+        *("proc", "sysfs", "cgroup", "cgroup2", "devpts", "debugfs", "tracefs", "securityfs"),
+        *("configfs", "pstore", "bpf", "mqueue", "efivarfs", "fusectl", "binfmt_misc", "nsfs"),
+    }
+)
+"""File systems that show the kernel's own state, and keep no files."""
+
 _NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "virtiofs", "afs", "ceph"})
 
 
 def real(path: Path) -> Path:
     """Resolve symbolic links: SQLite and the relay put their files beside the real one."""
     # `resolve` raises a RuntimeError for circular links; here opening the file fails.
-    return Path(os.path.realpath(path))
+    try:
+        return Path(os.path.realpath(path))
+    except OSError:  # a link of another user's process, in /proc
+        return path.absolute()
 
 
 def make_folder(path: Path) -> None:
@@ -53,7 +64,7 @@ def lock(path: Path) -> IO[bytes]:
     Raises StoreLocked if another process holds the lock, and OSError.
     """
     # Beside the real file, so that two symbolic links to it do not make two locks.
-    file = _beside(path, _LOCK).open("ab")
+    file = lock_path(path).open("ab")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -67,13 +78,18 @@ def lock(path: Path) -> IO[bytes]:
     return file
 
 
+def lock_path(path: Path) -> Path:
+    """Return the file that a relay locks, whose name is longer than the store's."""
+    return _beside(path, _LOCK)
+
+
 def is_free(path: Path) -> bool:
     """Whether no process holds the lock; False also if that is unknown.
 
     Holds a shared lock for a moment; a relay that starts right then is refused.
     """
     try:
-        with _beside(path, _LOCK).open("rb") as file:
+        with lock_path(path).open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except FileNotFoundError:
         return True
@@ -132,6 +148,22 @@ def lack_of_room(error: OSError) -> str | None:
     return _SHORTAGES.get(error.errno or 0)
 
 
+def free_to_use(path: Path) -> int:
+    """Return the free space for a store that may not exist yet, nor its folder; raises OSError."""
+    status = os.statvfs(existing_parent(path))
+    return status.f_bavail * status.f_frsize
+
+
+def existing_parent(path: Path) -> Path:
+    """Return the folder of a path, or the nearest existing one above it."""
+    return next(folder for folder in real(path).parents if os.path.exists(folder))  # noqa: PTH110  never raises
+
+
+def is_read_only(path: Path) -> bool:
+    """Whether an existing path is on a file system that is mounted read-only."""
+    return bool(os.statvfs(path).f_flag & os.ST_RDONLY)
+
+
 def free_bytes(path: Path) -> int:
     """Return the space for an unprivileged process beside the store; raises StoreBroken."""
     try:
@@ -169,13 +201,24 @@ def size_bytes(path: Path) -> int:
 
 def network_file_system(path: Path) -> str | None:
     """Return the type of the path's file system if SQLite's locks are unreliable on it."""
-    folder = path.parent.resolve()
+    kind = _file_system(path)
+    return kind if kind in _NETWORK or kind.startswith("fuse") else None
+
+
+def kernel_file_system(path: Path) -> str | None:
+    """Return the type of the path's file system if it keeps no files."""
+    kind = _file_system(path)
+    return kind if kind in _OF_THE_KERNEL else None
+
+
+def _file_system(path: Path) -> str:
+    """Return the type of the file system that a path is on; empty if it is unknown."""
+    folder = real(path).parent
     longest = ("", "")
     for point, kind in _mounts():
         if folder.is_relative_to(point) and len(point) >= len(longest[0]):
             longest = (point, kind)
-    kind = longest[1]
-    return kind if kind in _NETWORK or kind.startswith("fuse") else None
+    return longest[1]
 
 
 def _beside(path: Path, suffix: str) -> Path:

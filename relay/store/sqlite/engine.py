@@ -1,8 +1,11 @@
 """SQLite as an engine: fulfils `relay.store.engines.Engine`."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from relay.core.errors import Fault
+from relay.core.units import size
+from relay.store import Preflight
 from relay.store.integrity import Inspection
 from relay.store.sqlite import disk, integrity
 from relay.store.sqlite.opening import open_store
@@ -20,9 +23,26 @@ def location(settings: SqliteSettings) -> str:
     return settings.path
 
 
-def preflight(settings: SqliteSettings) -> Fault | None:
-    cause = check(Path(settings.path))
-    return None if cause is None else Fault("store.path", f"serve cannot open it: {cause}")
+def preflight(settings: SqliteSettings) -> Preflight:
+    path = Path(settings.path)
+    if (cause := check(path)) is not None:
+        return Preflight(fault=Fault("store.path", f"serve cannot open it: {cause}"))
+    return Preflight(warnings=tuple(_doubts(path, settings.min_free)), is_missing=not _exists(path))
+
+
+def _doubts(path: Path, min_free: int) -> Iterator[Fault]:
+    network, free = disk.network_file_system(path), disk.free_to_use(path)
+    if network is not None:
+        yield Fault(
+            "store.path",
+            f"is on {network}, where SQLite's locks are unreliable: name a path on a local disk",
+        )
+    if free < min_free:
+        yield Fault(
+            "store.min_free",
+            f"only {size(free)} are free where the store is, so that every event is answered with "
+            f"503: make room, or allow less than {size(min_free)}",
+        )
 
 
 async def reach(_: SqliteSettings) -> None:

@@ -1,5 +1,6 @@
 """Opening of a SQLite store: locked, migrated, and with what it keeps in memory read."""
 
+import errno
 from collections import defaultdict
 from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
@@ -37,6 +38,14 @@ from relay.store.sqlite.settings import SqliteSettings
 from relay.store.sqlite.shared import Shared
 from relay.store.sqlite.store import SqliteStore
 from relay.store.sqlite.totals import totals as read_totals
+
+_OF_THE_PATH = frozenset(
+    {
+        *(errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG),
+        *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENODEV, errno.ENXIO, errno.EOPNOTSUPP),
+    }
+)
+"""Errors that only another path or other rights end; the disk itself works."""
 
 
 async def open_store(
@@ -162,6 +171,10 @@ def _opening_error(path: Path, error: OSError | sqlite3.Error) -> StoreError:
         return StoreFull(f"the store {path} cannot be opened: {shortage}")
     if refusal := preflight.check(path):
         return StoreRefused(f"the store {path} cannot be opened: {refusal}")
+    if isinstance(error, OSError) and error.errno in _OF_THE_PATH:
+        return StoreRefused(
+            f"the store {path} cannot be opened: {error.strerror}; change store.path"
+        )
     return StoreBroken(f"the store {path} cannot be opened: {error}")
 
 

@@ -1,5 +1,6 @@
 """Checks whether a store can be opened at a path, and whether it is safe there; creates nothing."""
 
+import errno
 import os
 import stat
 from contextlib import suppress
@@ -10,6 +11,7 @@ from relay.store import StoreWarning
 from relay.store.sqlite import disk, driver
 
 _SUFFIXES = ("", "-wal", "-shm", ".lock")
+_NEVER = frozenset({errno.ENAMETOOLONG, errno.ELOOP})
 _HEADER = b"SQLite format 3\0"
 _WAL_RESET_ADVICE = (
     "this SQLite can lose pages where several programs write to the file; relay writes with one "
@@ -20,10 +22,14 @@ _WAL_RESET_ADVICE = (
 def check(path: Path) -> str | None:
     """Return the reason why this process could not open or create a store here, if any."""
     real = disk.real(path)
+    if (cause := _check_path(path)) is not None:
+        return cause
     for suffix in _SUFFIXES:
         file = real.with_name(real.name + suffix)
         if _mode(file) is not None and not _allows(file, os.R_OK | os.W_OK):
-            return f"{_user()} may not read and write {file}, {_ownership(file)}"
+            return _read_only(file) or (
+                f"{_user()} may not read and write {file}, {_ownership(file)}"
+            )
     return _check_folder(real.parent) or _check_header(real) or next(disk.exposures(path), None)
 
 
@@ -40,6 +46,31 @@ def warnings(path: Path) -> list[StoreWarning]:
     return threats
 
 
+def _check_path(path: Path) -> str | None:
+    """Return why no file can exist at a path, for any user."""
+    if (kind := disk.kernel_file_system(path)) is not None:
+        return (
+            f"{disk.existing_parent(path)} shows the kernel's state ({kind}) and keeps no files: "
+            "name a path on a disk"
+        )
+    for file in (path, disk.lock_path(path)):  # the longest name of the store's files
+        try:
+            file.stat()
+        except OSError as error:
+            if error.errno in _NEVER:
+                return f"{error.strerror}: {path}; name another file"
+    return None
+
+
+def _read_only(existing: Path) -> str | None:
+    if not disk.is_read_only(existing):
+        return None
+    return (
+        f"{existing} is on a file system that is mounted read-only: mount it writable, or name a "
+        "path on another one"
+    )
+
+
 def _check_folder(folder: Path) -> str | None:
     existing = folder
     while (mode := _mode(existing)) is None:
@@ -48,6 +79,8 @@ def _check_folder(folder: Path) -> str | None:
         return f"{existing} is not a folder"
     if _allows(existing, os.W_OK | os.X_OK):
         return None
+    if (cause := _read_only(existing)) is not None:
+        return cause
     if existing == folder:
         return f"{_user()} may not write in the folder {folder}, {_ownership(folder)}"
     return f"the folder {folder} is missing, and {_user()} may not create it in {existing}"

@@ -254,7 +254,7 @@ def _a_cut_file(path: Path) -> None:
     ("spoil", "error"),
     [
         (_no_database, StoreRefused),
-        (_a_folder, StoreBroken),
+        (_a_folder, StoreRefused),
         (_another_program, StoreBroken),
         (_a_cut_file, StoreBroken),
     ],
@@ -282,7 +282,7 @@ async def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path, clock: Ma
 
 async def test_circular_links_are_refused_with_the_path(path: Path, clock: ManualClock) -> None:
     path.symlink_to(path)
-    with pytest.raises(StoreBroken, match=r"relay\.db cannot be opened: .*symbolic links"):
+    with pytest.raises(StoreRefused, match=r"relay\.db cannot be opened: .*symbolic links"):
         await open_store(settings(path), clock=clock)
 
 
