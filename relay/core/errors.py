@@ -177,6 +177,13 @@ class Misconfigured(SinkError):
     """
 
 
+class RefusesAll(Misconfigured):
+    """Refusals of so many events in a row, with no success between, that no event is at fault.
+
+    The relay makes it of `Refused`; a sink does not raise it.
+    """
+
+
 class ApiError(RelayError):
     """A request to a running relay failed; the text is for the operator.
 

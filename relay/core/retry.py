@@ -7,7 +7,7 @@ import msgspec
 
 from relay.core.config_values import Duration
 from relay.core.delivery import Delivery, Result
-from relay.core.errors import Misconfigured, Refused, SinkError, Temporary
+from relay.core.errors import Misconfigured, Refused, RefusesAll, SinkError, Temporary
 
 JITTER = 0.1
 """Maximum share added to a wait; never subtracted, so that no retry comes too early."""
@@ -17,6 +17,9 @@ RETRY_AFTER_CAP_MS = 3_600_000
 
 PROBE_MAX_MS = 60_000
 """Longest wait before a probe of a failing sink, in milliseconds."""
+
+FAILURE_THRESHOLD = 5
+"""Consecutive failures, of distinct events, that are blamed on the sink, not on its events."""
 
 SUSPECT_MIN_AGE_MS = 15 * 60_000
 SUSPECT_MIN_TRIES = 20
@@ -36,7 +39,7 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     factor: float = 2.0
     max: Duration = Duration.parse("1h")
     give_up_after: Duration = Duration.parse("3d")
-    """Counted from the first attempt that is not blamed on the sink.
+    """Counted from the first attempt that is not blamed on the sink, or that was refused.
 
     An event may wait long in the backlog before it, and that alone must not give it up.
     """
@@ -69,11 +72,14 @@ def standing(delivery: Delivery, taken_ms: int | None) -> Standing:
     return "suspect"
 
 
-def result_of(error: SinkError) -> Result:
-    """Return the result of a first attempt that fails with this error."""
+def result_of(error: SinkError, *, refuses_all: bool = False) -> Result:
+    """Return the result of a first attempt that fails with this error.
+
+    `refuses_all` means that the destination has refused so many that a refusal is its own fault.
+    """
     match error:
         case Refused():
-            return "dead"
+            return "parked" if refuses_all else "dead"
         case Misconfigured():
             return "parked"
         case _:
@@ -110,6 +116,11 @@ def decide(
     first_ms = started_ms if delivery.first_attempt_ms is None else delivery.first_attempt_ms
     age_ms = now_ms - first_ms
     soon_ms = now_ms + min(backoff_ms(policy, delivery.tries + 1, random=random), PROBE_MAX_MS)
+    if isinstance(error, RefusesAll):
+        if delivery.first_attempt_ms is not None and age_ms >= policy.give_up_after:
+            return Decision("dead", now_ms, f"gave up: {error.reason}")
+        # Only the first one counts: it starts `give_up_after`, and more would make a suspect.
+        return Decision("parked", soon_ms, error.reason, delivery.first_attempt_ms is None)
     if isinstance(error, Misconfigured):
         if standing != "suspect":
             return Decision("parked", soon_ms, error.reason, counts=False)

@@ -5,6 +5,7 @@ from typing import Literal
 import msgspec
 
 from relay.core.flow import Flow
+from relay.core.refusals import Refusals
 
 State = Literal["active", "throttled", "parked", "paused"]
 
@@ -56,6 +57,8 @@ class SinkStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Since when deliveries were due and none began for no reason; None unless that is so."""
     is_elsewhere: bool = False
     """Whether another relay of a cluster dispatches it, or none yet."""
+    refusals: Refusals | None = None
+    """Set where the destination refuses every event, and the sink is parked for that."""
     flow: Flow | None = None
     """How its backlog moves; None until the relay that dispatches it has seen a minute of it."""
 

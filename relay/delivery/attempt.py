@@ -13,6 +13,7 @@ from relay.core.config_values import Duration
 from relay.core.delivery import Attempt, Delivery, Settlement, SinkResponse
 from relay.core.errors import SinkError, Temporary
 from relay.core.event import Event
+from relay.core.refusals import RefusalStreak
 from relay.core.retry import RetryPolicy, Standing, decide, standing
 from relay.core.sink import BatchSink, Outcomes, Sink
 from relay.core.timeouts import Deadlines
@@ -70,6 +71,30 @@ async def attempt(
         outcomes = [bug] * len(events)
     _log_bugs(name, events, outcomes)
     return [_result(outcome) for outcome in outcomes]
+
+
+def judge_batch(
+    batch: Sequence[Delivery],
+    results: Sequence[AttemptResult],
+    streak: RefusalStreak,
+    *,
+    is_current: bool,
+    last_delivered_ms: int | None,
+) -> list[AttemptResult]:
+    """Blame refusals on the destination where so many came in a row, else on their events.
+
+    `is_current` is False for a batch that started before the sink was closed: its successes do
+    not open it again. `last_delivered_ms` is the sink's last success before the batch.
+    """
+    if any(error is None for _, error in results) and (is_current or streak.refusals is None):
+        streak.end()
+        return [*results]
+    judged = []
+    for delivery, (response, error) in zip(batch, results, strict=True):
+        # A replay is an operator's choice, and a suspect was refused while others were taken.
+        counts = delivery.replay is None and standing(delivery, last_delivered_ms) != "suspect"
+        judged.append((response, streak.judge(error, event=delivery.seq, counts=counts)))
+    return judged
 
 
 def decide_batch(

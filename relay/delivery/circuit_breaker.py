@@ -10,13 +10,17 @@ from typing import NamedTuple
 import msgspec
 
 from relay.core.config_values import Rate
-from relay.core.errors import Misconfigured, Refused, SinkError, Temporary
-from relay.core.retry import PROBE_MAX_MS, RETRY_AFTER_CAP_MS, RetryPolicy, Standing, backoff_ms
+from relay.core.errors import Misconfigured, Refused, RefusesAll, SinkError, Temporary
+from relay.core.retry import (
+    FAILURE_THRESHOLD,
+    PROBE_MAX_MS,
+    RETRY_AFTER_CAP_MS,
+    RetryPolicy,
+    Standing,
+    backoff_ms,
+)
 from relay.core.sink_status import State
 from relay.delivery.rate_limit import RateLimit, remaining_s
-
-FAILURE_THRESHOLD = 5
-"""Consecutive failures, of distinct events, that are blamed on the sink, not on its events."""
 
 PROBE_MAX_S = PROBE_MAX_MS / 1000
 """Longest wait between probes: a sink is back soon after its destination is."""
@@ -157,6 +161,10 @@ class CircuitBreaker:
             self._tried.start(tried)
         return Ticket(self._trips, self.is_tripped)
 
+    def is_current(self, ticket: Ticket) -> bool:
+        """Whether a send counts: not one that started before the breaker tripped."""
+        return not self.is_tripped or ticket.trips == self._trips
+
     def record(
         self,
         error: SinkError | None,
@@ -167,7 +175,7 @@ class CircuitBreaker:
         now_s: float,
     ) -> None:
         """Take the outcome of a send into account, unless it started before the breaker tripped."""
-        if self.is_tripped and ticket.trips != self._trips:
+        if not self.is_current(ticket):
             return
         match error:
             case None | Refused():
@@ -186,6 +194,8 @@ class CircuitBreaker:
 
     def _reaches_threshold(self, error: SinkError, event: int) -> bool:
         """Count a failure; True once single events can no longer explain the failures."""
+        if isinstance(error, RefusesAll):
+            return True
         if isinstance(error, Misconfigured) and not (error.about_event and self._has_delivered):
             return True
         if error.about_event:

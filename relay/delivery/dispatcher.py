@@ -12,6 +12,7 @@ from relay.core.config_values import Duration
 from relay.core.delivery import Delivery
 from relay.core.delivery_credit import CreditAccount
 from relay.core.event import Event
+from relay.core.refusals import RefusalStreak
 from relay.core.sink import Enricher, Sink, SinkSettings
 from relay.core.sink_status import SinkStatus, State, WaitReason
 from relay.core.timeouts import Deadlines
@@ -20,6 +21,7 @@ from relay.delivery.attempt import (
     FinishedAttempt,
     attempt,
     decide_batch,
+    judge_batch,
     send_function,
 )
 from relay.delivery.circuit_breaker import CircuitBreaker, Ticket, Wait
@@ -81,6 +83,7 @@ class Dispatcher:
         self._backpressure = backpressure
         self._reporter = DeliveryReporter(settings, metrics=metrics, clock=clock, activity=activity)
         self._breaker = CircuitBreaker(settings.retry, settings.pace(), random=random)
+        self._refusals = RefusalStreak()
         self._wakeup = asyncio.Event()
         self._credit = CreditAccount(notify=self._wakeup.set)
         self._slots: set[asyncio.Task[None]] = set()
@@ -173,6 +176,10 @@ class Dispatcher:
         self._fetcher.fetch_now()
         self._reporter.state(self._breaker.state)
 
+    def distrust(self) -> None:
+        """Take refusals for the destination's until it takes an event, for it did not before."""
+        self._refusals.resume()
+
     def probe_now(self) -> None:
         """Try the sink at once, whatever it has been waiting for."""
         self._breaker.probe_now()
@@ -185,7 +192,10 @@ class Dispatcher:
     def status(self) -> SinkStatus:
         """Return the sink's status."""
         return self._reporter.status(
-            self._breaker, in_flight=self._concurrency.in_flight, waits_for=self.waits_for()
+            self._breaker,
+            in_flight=self._concurrency.in_flight,
+            waits_for=self.waits_for(),
+            refusals=self._refusals.refusals,
         )
 
     @property
@@ -397,6 +407,13 @@ class Dispatcher:
         finally:
             # The slots are free again before the outcomes are written.
             self._concurrency.end(len(batch))
+        results = judge_batch(
+            batch,
+            results,
+            self._refusals,
+            is_current=self._breaker.is_current(ticket),
+            last_delivered_ms=self._reporter.last_delivered_ms,
+        )
         now_ms, now_s = self._clock.now_ms(), self._clock.monotonic()
         self._reporter.sent([error for _, error in results], now_s=now_s)
         finished = decide_batch(

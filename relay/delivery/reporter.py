@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from relay.core.clock import Clock
 from relay.core.delivery import Result, Settlement
 from relay.core.errors import SinkError, StoreError
+from relay.core.refusals import Refusals
 from relay.core.sink import SinkSettings
 from relay.core.sink_status import SinkStatus, State, ThroughputWindow, WaitReason
 from relay.delivery.circuit_breaker import CircuitBreaker
@@ -133,7 +134,12 @@ class DeliveryReporter:
         )
 
     def status(
-        self, breaker: CircuitBreaker, *, in_flight: int, waits_for: WaitReason | None
+        self,
+        breaker: CircuitBreaker,
+        *,
+        in_flight: int,
+        waits_for: WaitReason | None,
+        refusals: Refusals | None,
     ) -> SinkStatus:
         """Return the sink's status."""
         probe_at_s, now_s = breaker.probe_at_s, self._clock.monotonic()
@@ -151,6 +157,7 @@ class DeliveryReporter:
             last_error_ms=error_ms,
             last_delivered_ms=self.last_delivered_ms,
             waits_for=waits_for,
+            refusals=refusals,
         )
 
 

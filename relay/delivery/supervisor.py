@@ -22,6 +22,7 @@ from relay.core.standstill import REBUILD_S, Standstill
 from relay.delivery.configured_sink import ConfiguredSink
 from relay.delivery.dispatcher import Dispatcher
 from relay.store import Backlog, Store
+from relay.store.sink_states import KEPT_MS, was_parked
 from relay.telemetry import log
 from relay.telemetry.activity_stream import ActivityStream
 from relay.telemetry.metrics import Metrics
@@ -95,16 +96,16 @@ class DispatcherSupervisor:
         """Run the dispatchers as tasks of the group; paused sinks stay paused."""
         self._parts = parts
         self._ownership.configure(self._members)
-        paused = await self.paused()
+        paused, parked = await self.paused(), await self._parked()
         for member in self._members.values():
-            self._begin(member, paused)
+            self._begin(member, paused, parked)
 
     async def begin(self, sink: str) -> None:
         """Start to send; harmless for a sink that is gone, or begun already."""
         async with self._turn:
-            paused = await self.paused()
+            paused, parked = await self.paused(), await self._parked()
             if (member := self._members.get(sink)) is not None:
-                self._begin(member, paused, self._leaving_as(sink))
+                self._begin(member, paused, parked, self._leaving_as(sink))
 
     async def end(self, sink: str, *, grace: Duration) -> None:
         """Start nothing more, and return once nothing is in flight and no outcome unsettled.
@@ -163,6 +164,7 @@ class DispatcherSupervisor:
         self,
         member: ConfiguredSink,
         paused: Mapping[str, int],
+        parked: Container[str],
         before_it: Sequence[asyncio.Task[None]] = (),
     ) -> None:
         if member.life is not None or member.name in self._ending:
@@ -172,6 +174,8 @@ class DispatcherSupervisor:
             return
         if member.name in paused:
             member.dispatcher.pause(since_ms=paused[member.name])
+        if member.name in parked:
+            member.dispatcher.distrust()
         if not member.is_rebuilding:
             member.standstill = Standstill(self._clock.monotonic())
             member.trend = BacklogTrend()
@@ -180,6 +184,11 @@ class DispatcherSupervisor:
     async def paused(self) -> Mapping[str, int]:
         """The sinks that an operator has paused, configured now or not, and since when."""
         return await self._store.operations.paused()
+
+    async def _parked(self) -> Container[str]:
+        """The sinks that the relay which dispatched them last has left parked."""
+        states = await self._store.sink_states.since(self._clock.now_ms() - KEPT_MS)
+        return {sink for sink, spans in states.items() if was_parked(spans)}
 
     def adopt(
         self,
@@ -205,8 +214,11 @@ class DispatcherSupervisor:
                 continue
             member = self._members[each.name] = fresh[each.name]
             self._metrics.add_sink(each.name)
-            held_back = dict(paused)
+            held_back, parked = dict(paused), set[str]()
             if old is not None:
+                # What replaces it may refuse everything, too, until it has taken an event.
+                if old.dispatcher.status().refusals is not None:
+                    parked.add(each.name)
                 # It may have been resumed, or paused, since `paused` was read.
                 if old.life is not None:
                     status = old.dispatcher.status()
@@ -214,7 +226,7 @@ class DispatcherSupervisor:
                     if status.state == "paused":
                         held_back[each.name] = status.since_ms or self._clock.now_ms()
                 self._retire(old, grace)
-            self._begin(member, held_back, self._leaving_as(each.name))
+            self._begin(member, held_back, parked, self._leaving_as(each.name))
         for old in before.values():
             self._retire(old, grace)
         self._ownership.configure(self._members)

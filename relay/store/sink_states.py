@@ -41,6 +41,12 @@ class SinkStates(Protocol):
         ...
 
 
+def was_parked(spans: Iterable[Span]) -> bool:
+    """Whether a sink was parked by its last sends, whatever became of it and the relay since."""
+    shown = [span.state for span in spans if span.state in ("active", "parked")]
+    return shown[-1:] == ["parked"]
+
+
 def spans_since(
     since_ms: int, known: Iterable[Sequence[Any]], changes: Iterable[Sequence[Any]]
 ) -> dict[str, list[Span]]:

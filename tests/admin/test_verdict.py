@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from relay.admin.facts import Facts, SinkFacts, SourceFacts, StoreFacts
 from relay.admin.services import Reading
 from relay.admin.verdict import is_well, problems
+from relay.core import refusals
 from relay.core.downtime import Interval
 from relay.core.flow import Flow
 from relay.core.sink_status import SinkStatus, State
@@ -550,3 +551,16 @@ def test_a_sink_that_is_not_active_keeps_its_own_finding(state: State) -> None:
 def test_a_backlog_that_grows_for_less_than_ten_minutes_is_none() -> None:
     flow = replace(GROWING, growing_since_ms=None)
     assert not problems(of_sink(condition=flowing(flow), pending=4840))
+
+
+@pytest.mark.parametrize(
+    ("reason", "chosen"), [("400: it's no", " --reason '400: it'\"'\"'s no'"), (None, "")]
+)
+def test_a_sink_that_refuses_everything_names_the_command_for_what_died(
+    reason: str | None, chosen: str
+) -> None:
+    condition = replace(_condition("parked", since_ms=NOW_MS), refusals=refusals.Refusals(reason))
+    found = next(each for each in problems(of_sink(condition=condition, dead=4)) if each.why)
+    command = f"relay dead-letters replay --sink crm{chosen}"
+    assert found.why.endswith(f"deliver what died before: {command}")
+    assert parse(command).name == "replay"

@@ -295,3 +295,8 @@ def test_the_result_of_a_first_failed_attempt_depends_on_its_error(
     error: SinkError, result: str
 ) -> None:
     assert result_of(error) == result
+
+
+def test_a_refusal_parks_once_the_destination_refuses_everything() -> None:
+    assert result_of(Refused("no"), refuses_all=True) == "parked"
+    assert result_of(Temporary("no"), refuses_all=True) == "retry"

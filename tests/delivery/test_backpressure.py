@@ -12,7 +12,8 @@ from relay.core.delivery_credit import (
     SAVED_MAX,
     SHARED_AT,
 )
-from relay.delivery.circuit_breaker import FAILURE_THRESHOLD, PROBE_MAX_S
+from relay.core.retry import FAILURE_THRESHOLD
+from relay.delivery.circuit_breaker import PROBE_MAX_S
 from relay.delivery.dispatcher import BACKPRESSURE_POLL_S
 from tests.delivery.dispatching import (
     DOWN,

@@ -9,9 +9,14 @@ from hypothesis import strategies as st
 
 from relay.core.config_values import Rate
 from relay.core.errors import Misconfigured, Refused, SinkError, Temporary
-from relay.core.retry import JITTER, RETRY_AFTER_CAP_MS, RetryPolicy, Standing
-from relay.delivery.circuit_breaker import (
+from relay.core.retry import (
     FAILURE_THRESHOLD,
+    JITTER,
+    RETRY_AFTER_CAP_MS,
+    RetryPolicy,
+    Standing,
+)
+from relay.delivery.circuit_breaker import (
     PROBE_MAX_S,
     ROUND_MAX,
     ROUND_WAIT_S,

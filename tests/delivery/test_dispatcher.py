@@ -14,9 +14,10 @@ import structlog
 from relay.core.config_values import Duration
 from relay.core.delivery import SinkResponse
 from relay.core.errors import Misconfigured, Refused, StoreBroken, StoreFull, Temporary
+from relay.core.retry import FAILURE_THRESHOLD
 from relay.core.timeouts import TICK_S
 from relay.delivery import circuit_breaker
-from relay.delivery.circuit_breaker import FAILURE_THRESHOLD, PROBE_MAX_S
+from relay.delivery.circuit_breaker import PROBE_MAX_S
 from relay.delivery.concurrency import UNSETTLED_PER_SLOT
 from relay.delivery.dispatcher import OWNER_POLL_S, POLL_INTERVAL_S
 from relay.delivery.prefetch import FETCH_MIN, QUIET_S, REPLAY_GAP_S

@@ -145,7 +145,7 @@ async def test_events_refused_before_sending_do_not_delay_the_others(
     ids = [f"evt_{number:03}" for number in range(301)]
     # By event, because of two batches in flight either may come first.
     for event_id in ids[:300]:
-        sink.reply(Refused("no template fits"), to=event_id)
+        sink.reply(*[Refused("no template fits")] * 50, to=event_id)
     async with working(tmp_path, started=False, sink=sink, concurrency=8) as bench:
         await work_through(bench, *ids)
         assert await bench.dead() == 300

@@ -12,9 +12,9 @@ import pytest
 from relay.core.config_values import Duration
 from relay.core.delivery import SinkResponse
 from relay.core.errors import Misconfigured, SinkError, Temporary
-from relay.core.retry import SUSPECT_MIN_AGE_MS, SUSPECT_MIN_TRIES
+from relay.core.retry import FAILURE_THRESHOLD, SUSPECT_MIN_AGE_MS, SUSPECT_MIN_TRIES
 from relay.core.routing import Verdict
-from relay.delivery.circuit_breaker import FAILURE_THRESHOLD, PROBE_MAX_S
+from relay.delivery.circuit_breaker import PROBE_MAX_S
 from tests.delivery.dispatching import (
     HOUR_S,
     SINK,

@@ -138,12 +138,14 @@ async def test_sink(admin: AdminServices, path: SinkName) -> CheckResult:
     try:
         found = await admin.sinks.check(_known(admin, path))
     except SinkError as error:
+        status = admin.sinks.statuses().get(path.name)
+        refuses_all = status is not None and status.refusals is not None
         return CheckResult(
             reached=False,
             found=None,
             reason=error.reason,
             status=error.status,
-            result=result_of(error),
+            result=result_of(error, refuses_all=refuses_all),
         )
     return CheckResult(reached=True, found=found, reason=None, status=None, result=None)
 

@@ -75,7 +75,7 @@ def _closed(sink: SinkFacts, status: SinkStatus, *, now_ms: int) -> Finding:
         needs_person = status.state == "parked" or is_long or is_behind
         severity = "ticket" if needs_person else "info"
         command = f"relay sinks test {name}"
-        why = "; ".join(filter(None, (status.last_error, why)))
+        why = "; ".join(filter(None, (status.last_error, why, _died_before(sink, status))))
     return Finding(
         severity=severity,
         what=f"sink {sink.name} is {status.state}",
@@ -84,6 +84,16 @@ def _closed(sink: SinkFacts, status: SinkStatus, *, now_ms: int) -> Finding:
         next=command,
         runbook="relaysinkpaused" if status.state == "paused" else "relaysinkparked",
     )
+
+
+def _died_before(sink: SinkFacts, status: SinkStatus) -> str:
+    """Name the command for the events that died before the destination was blamed."""
+    if status.refusals is None or not sink.dead:
+        return ""
+    reason = status.refusals.reason
+    chosen = "" if reason is None else f" --reason {shlex.quote(reason)}"
+    command = f"relay dead-letters replay --sink {shlex.quote(sink.name)}{chosen}"
+    return f"once it takes events again, deliver what died before: {command}"
 
 
 def _slow(sink: SinkFacts, status: SinkStatus, *, now_ms: int) -> Iterator[Finding]:

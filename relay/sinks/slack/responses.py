@@ -52,7 +52,9 @@ MEANINGS: Mapping[str, Classification] = {
 }
 """Slack's answers, as words in the body (slack.md, section 2)."""
 
-_NOT_OK = Classification(Refused, "neither ok nor any answer that is known")
+_NOT_OK = Classification(
+    Misconfigured, "neither ok nor any answer of Slack's: something else answers at this URL"
+)
 
 
 def raise_for_status(response: Response, *, now_ms: int) -> None:

@@ -10,8 +10,16 @@ from relay.core.errors import Misconfigured, Refused, SinkError, Temporary
 from relay.core.event import Event
 from relay.core.sink import Outcomes, SinkSettings
 
-Mode = Literal["well", "down", "fails", "hangs", "throttles", "forbids", "refuses"]
-MODES: tuple[Mode, ...] = ("down", "fails", "hangs", "throttles", "forbids", "refuses")
+Mode = Literal["well", "down", "fails", "hangs", "throttles", "forbids", "refuses", "refuses all"]
+MODES: tuple[Mode, ...] = (
+    "down",
+    "fails",
+    "hangs",
+    "throttles",
+    "forbids",
+    "refuses",
+    "refuses all",
+)
 
 _HANG_S = 3600.0
 _FAILING_SHARE = 0.3
@@ -42,6 +50,8 @@ class Destination:
                 return Misconfigured("401")
             case "fails" if self._random.random() < _FAILING_SHARE:
                 return Temporary("500", about_event=True)
+            case "refuses all":
+                return Refused("400")
             case "refuses" if self._random.random() < _FAILING_SHARE:
                 return Refused("400")
             case _:

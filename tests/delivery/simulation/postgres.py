@@ -27,6 +27,7 @@ from relay.store.postgres.shared import Shared
 from relay.store.postgres.transactions import Transactions
 from relay.store.postgres.vacuum import Vacuum
 from relay.store.postgres.visible_numbers import VisibleNumbers
+from relay.store.sink_states import Span
 from tests.delivery.simulation.line import (
     BlockingConnection,
     Line,
@@ -67,6 +68,7 @@ class PostgresMember:
 
         self.ownership = SimulatedOwnership(tables, UUID(int=number), lost=lost)
         self.operations = Operations(tables, connection())
+        self.sink_states = SinkStates(connection())
         self._control = BlockingConnection(line, lambda count: partial(_now_ns, server, count))
         leaser, reader = connection(), connection()
         shared = Shared(
@@ -215,6 +217,16 @@ class SimulatedOwnership:
 
     def statuses(self) -> Mapping[str, SinkStatus]:
         return {}
+
+
+class SinkStates:
+    """No relay of a run records them: a takeover knows nothing of what was refused before."""
+
+    def __init__(self, connection: "Connection") -> None:
+        self._connection = connection
+
+    async def since(self, since_ms: int) -> Mapping[str, Sequence[Span]]:
+        return await self._connection.read(lambda db: {})
 
 
 class Operations:

@@ -189,14 +189,20 @@ CONTENT = [
     (400, "never heard of it"),
     (413, ""),
     (422, ""),
+]
+UNKNOWN = [
     (200, "no_channel"),
     (200, ""),
     (200, "okay"),
     (200, "<html>Welcome</html>"),
     (200, '{"ok":false,"error":"no_channel"}'),
+    (202, ""),
     (204, ""),
 ]
+"""Successes that are no answer of Slack's, as of a captive page."""
+
 CONFIG = [
+    *UNKNOWN,
     (400, "user_not_found"),
     (403, "action_prohibited"),
     (404, "channel_not_found"),
