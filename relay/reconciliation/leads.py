@@ -1,7 +1,6 @@
 """Which forms of a period have no lead in the store."""
 
-from bisect import insort
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from relay.core.event import LEAD, folded
 from relay.reconciliation.period import GIVE_UP_MS
@@ -19,35 +18,43 @@ def person_of(form: Form) -> str | None:
 
 
 def forms_without_lead(
-    forms: Iterable[Form], known: Mapping[tuple[str, str], Sequence[Step]]
+    forms: Iterable[Form],
+    known: Mapping[tuple[str, str], Sequence[Step]],
+    *,
+    give_up_ms: int = GIVE_UP_MS,
 ) -> list[Form]:
     """Return the forms with an address to which no lead of the store belongs.
 
-    `known` holds the steps by person and video. A lead belongs to a form if it was received when
-    the sender may have sent it; each belongs to one form at most.
+    `known` holds the steps by person and video. A lead belongs to the form with its id. Where one
+    of the two has no id, it belongs to a form if it was received when the sender may have sent it,
+    within `give_up_ms`; each belongs to one form at most.
     """
-    leads = {key: _times(steps) for key, steps in known.items()}
-    absent = []
-    for form in sorted(forms, key=lambda form: form.at_ms):
-        person = person_of(form)
-        if person is None:
-            continue
-        times = leads.get((person, form.video or ""), [])
-        match = next((at_ms for at_ms in times if _belongs(at_ms, form)), None)
-        if match is None:
-            absent.append(form)
-        else:
-            times.remove(match)
-    return absent
+    leads = {
+        key: sorted((step for step in steps if step.step == LEAD), key=lambda step: step.at_ms)
+        for key, steps in known.items()
+    }
+    ordered = [form for form in sorted(forms, key=lambda form: form.at_ms) if person_of(form)]
+    # A lead with a form's id is not left to another form of about the same time.
+    unnamed = [form for form in ordered if not _take(leads, form, _is_named)]
+
+    def may_be(lead: Step, form: Form) -> bool:
+        has_ids = lead.lead is not None and form.submission.id is not None
+        latest_ms = form.at_ms + give_up_ms + CLOCKS_MS
+        return not has_ids and form.at_ms - CLOCKS_MS <= lead.at_ms <= latest_ms
+
+    return [form for form in unnamed if not _take(leads, form, may_be)]
 
 
-def _times(steps: Iterable[Step]) -> list[int]:
-    times: list[int] = []
-    for step in steps:
-        if step.step == LEAD:
-            insort(times, step.at_ms)
-    return times
+def _is_named(lead: Step, form: Form) -> bool:
+    return lead.lead is not None and lead.lead == form.submission.id
 
 
-def _belongs(at_ms: int, form: Form) -> bool:
-    return form.at_ms - CLOCKS_MS <= at_ms <= form.at_ms + GIVE_UP_MS + CLOCKS_MS
+def _take(
+    leads: Mapping[tuple[str, str], list[Step]], form: Form, belongs: Callable[[Step, Form], bool]
+) -> bool:
+    """Take out the first lead that belongs to a form; whether there is one."""
+    candidates = leads.get((person_of(form) or "", form.video or ""), [])
+    match = next((lead for lead in candidates if belongs(lead, form)), None)
+    if match is not None:
+        candidates.remove(match)
+    return match is not None

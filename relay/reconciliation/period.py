@@ -21,6 +21,8 @@ class Period(msgspec.Struct, frozen=True, kw_only=True):
     horizon_ms: int
     is_quiet: bool
     """Whether the sender has given up every event of the last absence."""
+    give_up_ms: int = GIVE_UP_MS
+    """How long the sender tries an event."""
 
     @classmethod
     def of(
@@ -42,6 +44,7 @@ class Period(msgspec.Struct, frozen=True, kw_only=True):
             since_ms=since_ms,
             horizon_ms=max(since_ms, horizon_ms),
             is_quiet=returned_ms + give_up_ms <= now_ms,
+            give_up_ms=give_up_ms,
         )
 
     def has(self, ms: int) -> bool:

@@ -161,7 +161,7 @@ class Run:
         report = self._report
         nameless = sum(leads.person_of(form) is None for form in read.forms)
         report.cannot_know("lead_without_address", count=nameless)
-        for form in leads.forms_without_lead(read.forms, known):
+        for form in leads.forms_without_lead(read.forms, known, give_up_ms=self._period.give_up_ms):
             event = envelope.lead(self._source.name, form, self._clock.now_ms())
             outcome = await self._reconstruct(event, person=leads.person_of(form))
             report.leads_without_fields += outcome == "accepted" and not form.submission.fields

@@ -9,7 +9,7 @@ import orjson
 from relay.core.event import Event
 from relay.core.routing import Verdict
 from relay.store.absences import Absence
-from relay.store.rows import Row
+from relay.store.rows import Row, document_of
 
 SENT_RECONSTRUCTED = "not sent, because the sink was sent the reconstruction"
 """Reason of an original's delivery to a sink that has its content already."""
@@ -31,6 +31,15 @@ class Step(NamedTuple):
     """A milestone, or `lead`."""
     at_ms: int
     """When the event was received, or what it says if it was reconstructed."""
+    lead: str | None = None
+    """The lead's id; None for a milestone, and for a lead whose body is gone or has no id."""
+
+    @classmethod
+    def of(cls, step: str, at_ms: int, body: bytes | None) -> Self:
+        """Make a step of its columns; `body` is that of a lead's event."""
+        data = (document_of(body) or {}).get("data")
+        lead = data.get("id") if isinstance(data, dict) else None
+        return cls(step, at_ms, lead if isinstance(lead, str) else None)
 
 
 class KnownVideo(NamedTuple):

@@ -48,3 +48,14 @@ def test_a_reconstructed_lead_has_what_the_form_says() -> None:
     assert document["id"] == event.id
     assert document["data"]["id"] == "lead_1"
     assert document["data"]["fields"] == {}
+
+
+def test_a_lead_belongs_to_the_form_with_its_id_whatever_the_times_say() -> None:
+    lost, arrived = form(0, name="lead_1"), form(1, name="lead_2")
+    known = {(ADA, "vid_1"): [Step(LEAD, NOW_MS + MINUTE_MS, "lead_2")]}
+    assert forms_without_lead([lost, arrived], known) == [lost]
+    assert forms_without_lead([form(-600, name="lead_2")], known) == []
+
+
+def test_a_lead_without_an_id_belongs_to_a_form_within_the_time_that_its_sender_tries() -> None:
+    assert forms_without_lead([form()], received(30), give_up_ms=30 * MINUTE_MS) == []

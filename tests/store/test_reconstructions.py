@@ -339,3 +339,10 @@ async def test_a_run_that_a_restart_cut_off_has_failed(place: Place, clock: Manu
         ended = await store.reconstructions.run(run.id)
     assert ended is not None
     assert (ended.state, ended.ended_ms) == ("failed", None)
+
+
+async def test_the_step_of_a_lead_names_the_lead(store: Store) -> None:
+    data = {"id": "lead_7", "email": ANN, "video": {"id": "vid_1"}}
+    await accept(store, event("original", LEAD_CAPTURED, data))
+    steps = await store.reconstructions.steps("main", "vid_1", [ANN])
+    assert steps == {ANN: [Step("lead", NOW_MS, "lead_7")]}

@@ -30,10 +30,13 @@ from relay.store.reconstructions import (
 )
 
 _STEPS = """
-SELECT person, step, min(at) FROM relay.audience
-WHERE video = (SELECT number FROM relay.videos WHERE id = %s) AND source = %s
-    AND person = ANY(%b::bigint[])
-GROUP BY 1, 2, CASE WHEN step = 'lead' THEN event ELSE 0 END
+SELECT w.person, w.step, w.at, e.body FROM (
+    SELECT person, step, min(at) AS at, CASE WHEN step = 'lead' THEN event ELSE 0 END AS lead
+    FROM relay.audience
+    WHERE video = (SELECT number FROM relay.videos WHERE id = %s) AND source = %s
+        AND person = ANY(%b::bigint[])
+    GROUP BY 1, 2, 4
+) AS w LEFT JOIN relay.events e ON e.seq = w.lead
 """
 _ERASED = "SELECT person FROM relay.erasures WHERE person = ANY(%b::bytea[])"
 _SINCE = "SELECT at FROM relay.audience WHERE source = %s ORDER BY at LIMIT 1"
@@ -91,8 +94,8 @@ class PostgresReconstructions(Part):
         values = (storable(video[:ID_CHARS]), source, list(numbers))
         rows = await self._searcher.read(lambda db: db.execute(_STEPS, values).fetchall())
         known: defaultdict[str, list[Step]] = defaultdict(list)
-        for number, step, at_ms in rows:
-            known[numbers[number]].append(Step(step, at_ms))
+        for number, *step in rows:
+            known[numbers[number]].append(Step.of(*step))
         return known
 
     async def erased(self, people: Collection[str]) -> frozenset[str]:

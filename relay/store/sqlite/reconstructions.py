@@ -35,10 +35,12 @@ PEOPLE_MAX = 500
 """People per query, because SQLite reads the views of a video once for each."""
 
 _STEPS = """
-SELECT person, step, min(at) FROM audience
-WHERE video = (SELECT number FROM videos WHERE id = ?) AND source = ?
-    AND person IN (SELECT value FROM json_each(?))
-GROUP BY 1, 2, iif(step = 'lead', event, 0)
+SELECT w.person, w.step, w.at, e.body FROM (
+    SELECT person, step, min(at) AS at, iif(step = 'lead', event, 0) AS lead FROM audience
+    WHERE video = (SELECT number FROM videos WHERE id = ?) AND source = ?
+        AND person IN (SELECT value FROM json_each(?))
+    GROUP BY 1, 2, 4
+) AS w LEFT JOIN events e ON e.seq = w.lead
 """
 _SINCE = "SELECT at FROM audience WHERE source = ? ORDER BY at LIMIT 1"
 # One scan of the audience takes a quarter of the time of looking up each video's rows.
@@ -103,8 +105,8 @@ class SqliteReconstructions(Part):
                 orjson.dumps(ordered[start : start + PEOPLE_MAX]).decode(),
             )
             rows = await self._searcher.read(partial(_rows, sql=_STEPS, values=values))
-            for number, step, at_ms in rows:
-                known[numbers[number]].append(Step(step, at_ms))
+            for number, *step in rows:
+                known[numbers[number]].append(Step.of(*step))
         return known
 
     async def erased(self, people: Collection[str]) -> frozenset[str]:
