@@ -50,6 +50,7 @@ class PostgresServer:
     """
 
     def __init__(self, folder: Path, *, environ: Mapping[str, str] | None = None) -> None:
+        programs()
         self.folder = folder / "postgres"
         self.port = free_port()
         self._environ = {**os.environ, **(environ or {})}
