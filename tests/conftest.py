@@ -150,11 +150,19 @@ async def relay(tmp_path: Path, destination: StubServer) -> AsyncIterator[Relay]
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
-    if os.environ.get("RELAY_REQUIRE_SERVERS") and _is_for_want(report):
-        report.outcome = "failed"
-        report.longrepr = f"not to be skipped here: {report.longrepr}"
+    if _is_for_want(report):
+        # With the servers, CI runs only tests that have the mark.
+        is_marked = item.get_closest_marker("servers") is not None
+        if os.environ.get("RELAY_REQUIRE_SERVERS"):
+            report.outcome = "failed"
+            report.longrepr = f"not to be skipped here: {report.longrepr}"
+        elif not is_marked:
+            report.outcome = "failed"
+            report.longrepr = f"to be marked with `servers`, since it skips: {report.longrepr}"
     return report
 
 

@@ -1,5 +1,6 @@
 """Where tests keep their files: in memory, unless they are large or test a disk."""
 
+import atexit
 import os
 import tempfile
 from pathlib import Path
@@ -16,6 +17,16 @@ def use_memory() -> None:
     found = os.statvfs(_MEMORY)
     if found.f_bavail * found.f_frsize >= _ROOM_BYTES and not found.f_flag & os.ST_NOEXEC:
         tempfile.tempdir = str(_MEMORY)
+
+
+def of_process() -> Path:
+    """Make a folder that is removed as the process ends, also if the test is skipped meanwhile.
+
+    What is registered with `atexit` afterwards, such as a server's end, comes before its removal.
+    """
+    folder = tempfile.TemporaryDirectory()
+    atexit.register(folder.cleanup)
+    return Path(folder.name)
 
 
 def on_disk() -> tempfile.TemporaryDirectory[str]:

@@ -1,7 +1,7 @@
 """The admin listener's app: its paths and their handlers."""
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from functools import cache, partial
 from typing import Any
 
@@ -16,13 +16,14 @@ from relay import __version__
 from relay.admin import openapi
 from relay.admin.api import OPERATIONS, backup, stream
 from relay.admin.auth import BearerAuth
+from relay.admin.guessing import GuessLimits
 from relay.admin.operation import FRESH, routes
 from relay.admin.page.access.control import AccessControl
 from relay.admin.page.access.tokens import Tokens
 from relay.admin.page.app import page_app
 from relay.admin.problem import HANDLERS
 from relay.admin.services import AdminServices
-from relay.core.config_values import Secret
+from relay.core.config_values import Network, Secret
 
 DOCUMENT = "/api/v1/openapi.json"
 
@@ -45,6 +46,10 @@ def admin_app(admin: AdminServices) -> ASGIApp:
     def token() -> Secret | None:
         return admin.config().admin.token
 
+    def trusted_proxies() -> Sequence[Network]:
+        return admin.config().server.trusted_proxies
+
+    limits = GuessLimits(admin.clock)
     open_routes = [
         Route("/metrics", metrics),
         Route("/healthz", _healthy),
@@ -58,11 +63,19 @@ def admin_app(admin: AdminServices) -> ASGIApp:
     ]
     app = Starlette(
         routes=[*open_routes, *api, *routes(OPERATIONS, admin)],
-        middleware=[Middleware(BearerAuth, token=token, open_paths=open_paths)],
+        middleware=[
+            Middleware(
+                BearerAuth,
+                token=token,
+                trusted_proxies=trusted_proxies,
+                limits=limits,
+                open_paths=open_paths,
+            )
+        ],
         exception_handlers=HANDLERS,
     )
     app.router.redirect_slashes = False
-    whole = _beside(app, page_app(admin, _access_control(admin)), open_paths)
+    whole = _beside(app, page_app(admin, _access_control(admin, limits)), open_paths)
     return _versioned(whole, admin.metrics.process.build.relay)
 
 
@@ -77,14 +90,14 @@ def _beside(api: ASGIApp, page: ASGIApp, open_paths: Collection[str]) -> ASGIApp
     return chosen
 
 
-def _access_control(admin: AdminServices) -> AccessControl:
+def _access_control(admin: AdminServices, limits: GuessLimits) -> AccessControl:
     def tokens() -> Tokens:
         settings = admin.config().admin
         return Tokens(admin=settings.token, viewer=settings.viewer_token)
 
     return AccessControl(
         sessions=admin.store.sessions,
-        limits=admin.store.login_limits,
+        limits=limits,
         clock=admin.clock,
         tokens=tokens,
         allowed_hosts=lambda: admin.config().admin.allowed_hosts,

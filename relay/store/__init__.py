@@ -19,7 +19,6 @@ from relay.store.audience import Audience
 from relay.store.audit import Audit
 from relay.store.backup import Backups
 from relay.store.integrity import Inspections
-from relay.store.login_limits import LoginLimits
 from relay.store.operations import Operations
 from relay.store.ownership import Ownership
 from relay.store.personal_data import PersonalData
@@ -180,9 +179,6 @@ class Store(Protocol):
 
     @property
     def sessions(self) -> Sessions: ...
-
-    @property
-    def login_limits(self) -> LoginLimits: ...
 
     @property
     def request_budgets(self) -> RequestBudgets: ...

@@ -16,6 +16,8 @@ from tests.store.conformance import accept
 from tests.store.places import Place
 from tests.store.test_personal_data import ANN, event
 
+pytestmark = pytest.mark.servers
+
 
 @pytest.fixture
 async def store(place: Place, clock: ManualClock) -> AsyncIterator[Store]:

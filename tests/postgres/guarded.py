@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import psycopg
 
+from tests import scratch
 from tests.brokers.authority import Authority
 from tests.ports import free_port
 from tests.postgres.server import DEADLINE_S, PostgresServer
@@ -129,8 +129,6 @@ def _pump(source: socket.socket, target: socket.socket, said: bytes, says: bytes
 @cache
 def guarded_server() -> GuardedServer:
     """Start it for the first test; it ends with the process."""
-    folder = TemporaryDirectory()
-    guarded = GuardedServer(Path(folder.name))
-    atexit.register(folder.cleanup)
+    guarded = GuardedServer(scratch.of_process())
     atexit.register(guarded.server.stop)
     return guarded

@@ -1,6 +1,5 @@
 """A PostgreSQL server of Debian's packages that a test starts on loopback, and can hurt."""
 
-import atexit
 import os
 import pwd
 import shutil
@@ -10,11 +9,11 @@ import time
 from collections.abc import Mapping
 from functools import cache, cached_property
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import psycopg
 import pytest
 
+from tests import scratch
 from tests.ports import free_port
 
 DEADLINE_S = 60.0
@@ -51,6 +50,7 @@ class PostgresServer:
     """
 
     def __init__(self, folder: Path, *, environ: Mapping[str, str] | None = None) -> None:
+        programs()
         self.folder = folder / "postgres"
         self.port = free_port()
         self._environ = {**os.environ, **(environ or {})}
@@ -187,9 +187,7 @@ class PostgresServer:
 @cache
 def _new_cluster() -> Path:
     """Make the data of a new server once per process; to copy them takes a tenth of the time."""
-    folder = TemporaryDirectory()
-    atexit.register(folder.cleanup)
-    home = Path(folder.name) / "new"
+    home = scratch.of_process() / "new"
     _make_folder(home)
     _run(
         home, str(programs() / "initdb"), "-D", str(home / "data"), "-A", "trust", "-U", "postgres",

@@ -3,11 +3,13 @@
 import asyncio
 import atexit
 from abc import abstractmethod
+from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Generic, Self, TypeVar
 
+from tests import scratch
 from tests.brokers.door import Door
 from tests.brokers.program import Program
 from tests.sinks.conformance import Harness
@@ -21,18 +23,17 @@ class OwnServer(Harness, Generic[Server]):
 
     program: type[Server]
 
-    def __init__(self) -> None:
-        self._folder = TemporaryDirectory()
-
     async def __aenter__(self) -> Self:
-        self.server = self.program(Path(self._folder.name))
-        self.server.start()
-        await self.prepare()
+        with ExitStack() as stack:
+            self.server = self.program(Path(stack.enter_context(TemporaryDirectory())))
+            stack.callback(self.server.stop)
+            self.server.start()
+            await self.prepare()
+            self._stack = stack.pop_all()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self.server.stop()
-        self._folder.cleanup()
+        self._stack.close()
 
     async def prepare(self) -> None:
         """Prepare the server that has started."""
@@ -75,9 +76,7 @@ def shared(program: type[Server]) -> Server:
 
 @cache
 def _shared(program: type[Program]) -> Program:
-    folder = TemporaryDirectory()
-    server = program(Path(folder.name))
-    atexit.register(folder.cleanup)
+    server = program(scratch.of_process())
     atexit.register(server.stop)
     server.start()
     return server

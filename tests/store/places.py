@@ -14,7 +14,6 @@ from contextlib import (
 from functools import cache
 from itertools import count
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, ClassVar, cast
 
 import psycopg
@@ -29,6 +28,7 @@ from relay.store.postgres.fences import Fence
 from relay.store.postgres.settings import PostgresSettings
 from relay.store.sqlite import opening as sqlite
 from relay.store.sqlite.settings import SqliteSettings
+from tests import scratch
 from tests.postgres.pgbouncer import PgBouncer
 from tests.postgres.server import PostgresServer
 
@@ -191,9 +191,7 @@ def _shared_connection() -> psycopg.Connection:
 @cache
 def shared_pooler() -> PgBouncer:
     """Start a pooler for the first test; it ends with the process."""
-    folder = TemporaryDirectory()
-    pooler = PgBouncer(Path(folder.name), shared_server())
-    atexit.register(folder.cleanup)
+    pooler = PgBouncer(scratch.of_process(), shared_server())
     atexit.register(pooler.kill)
     pooler.start()
     return pooler
@@ -202,9 +200,7 @@ def shared_pooler() -> PgBouncer:
 @cache
 def shared_server() -> PostgresServer:
     """Start a server for the first test; it ends with the process."""
-    folder = TemporaryDirectory()
-    server = PostgresServer(Path(folder.name))
-    atexit.register(folder.cleanup)
+    server = PostgresServer(scratch.of_process())
     atexit.register(server.stop)
     server.create()
     server.start()

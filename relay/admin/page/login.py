@@ -130,5 +130,8 @@ def _target(text: str) -> str:
 
 def _explained(result: LoginRefused) -> tuple[int, str]:
     if result.reason == "too_many":
-        return 429, f"Too many wrong tokens. Try again in {result.wait_s} s."
+        return 429, (
+            "The token was not looked at: too many wrong ones came from your address, or from all "
+            f"strangers. Try again in {result.wait_s} s."
+        )
     return _REFUSALS[result.reason]

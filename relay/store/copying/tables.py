@@ -53,7 +53,7 @@ LEFT_OUT = {
     "added_totals": "parts of totals that the target has not added up yet",
     "backlogs": "counted from the deliveries",
     "request_budgets": "of the target's members, for a minute",
-    "login_tries": "of the target's members, for minutes",
+    "login_tries": "written by older relays only",
     "members": "of the relays that run",
     "ownership": "of the relays that run",
     "server_runs": "of the target's server",

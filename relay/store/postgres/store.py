@@ -33,7 +33,6 @@ from relay.store.postgres.connection import Connection
 from relay.store.postgres.driver import Query, Steps
 from relay.store.postgres.integrity import PostgresInspections
 from relay.store.postgres.leasing import Leasing
-from relay.store.postgres.login_limits import PostgresLoginLimits
 from relay.store.postgres.operations import PostgresOperations
 from relay.store.postgres.ownership import PostgresOwnership
 from relay.store.postgres.personal_data import PostgresPersonalDataSteps
@@ -109,7 +108,6 @@ class PostgresStore:
         self.audit = PostgresAudit(shared)
         self.backups = PostgresBackups()
         self.inspections = PostgresInspections(partial(Connection, access), settings.schema)
-        self.login_limits = PostgresLoginLimits(shared, clock)
         self.operations = PostgresOperations(shared, self._withdrawals)
         self.ownership = ownership
         self.personal_data = StepwisePersonalData(

@@ -53,7 +53,6 @@ from relay.store.sqlite.filter_builder import FilterBuilder
 from relay.store.sqlite.group_commit import Statement
 from relay.store.sqlite.handover import hand_over
 from relay.store.sqlite.integrity import SqliteInspections, check
-from relay.store.sqlite.login_limits import SqliteLoginLimits
 from relay.store.sqlite.operations import SqliteOperations
 from relay.store.sqlite.personal_data import SqlitePersonalDataSteps
 from relay.store.sqlite.quarantine import SqliteQuarantine
@@ -129,7 +128,6 @@ class SqliteStore:
         self.unreadable = SqliteUnreadable(shared)
         self.quarantine = SqliteQuarantine(shared)
         self.sessions = SqliteSessions(shared)
-        self.login_limits = SqliteLoginLimits(clock)
         self.request_budgets = ProcessBudgets(monotonic=clock.monotonic)
         self.sink_states = SqliteSinkStates(shared)
         self.backups = SqliteBackups(self.path, min_free=settings.min_free)

@@ -54,6 +54,7 @@ async def events(relay: Relay) -> list[dict[str, Any]]:
     return listed
 
 
+@pytest.mark.servers
 @needs_curl
 @pytest.mark.parametrize("path", ["/", "/events"])
 async def test_each_source_has_its_url_and_a_signed_test_that_it_takes(
@@ -99,6 +100,7 @@ async def test_viewers_get_no_signed_test(start: Start) -> None:
             assert not commands(page, "curl -i")
 
 
+@pytest.mark.servers
 @needs_curl
 async def test_the_first_steps_disappear_with_the_first_event(start: Start) -> None:
     async with start() as relay, visiting(relay) as visitor:

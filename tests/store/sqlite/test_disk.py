@@ -286,6 +286,7 @@ async def test_circular_links_are_refused_with_the_path(path: Path, clock: Manua
         await open_store(settings(path), clock=clock)
 
 
+@pytest.mark.servers
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become nobody")
 async def test_a_folder_without_permission_is_refused(tmp_path: Path, clock: ManualClock) -> None:
     closed = tmp_path / "closed"

@@ -3,30 +3,22 @@
 Forwarding headers count only if a trusted proxy sent them.
 """
 
-import ipaddress
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Literal
 from urllib.parse import quote
 
 import msgspec
 from starlette.requests import Request
 
+from relay.admin.clients import Client, client_of
 from relay.admin.page.access.hosts import Host, Scheme, parse_host
 from relay.core.config_values import Network
 from relay.core.errors import RelayError
 
-HOPS_MAX = 20
-"""Entries of X-Forwarded-For that are read, from the right."""
-
 _PREFIX = re.compile(r"(/[A-Za-z0-9._~-]+)+")
 _PROXY_HEADERS = frozenset({"forwarded", "via", "x-real-ip"})
-_ENTRY = re.compile(r"\[([^\]]+)\](?::[0-9]+)?|([0-9.]+)(?::[0-9]+)?")
-
-_Address = ipaddress.IPv4Address | ipaddress.IPv6Address
-_Networks = tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]
 
 RefusalReason = Literal["host", "host_header", "forwarded_proto", "forwarded_prefix"]
 
@@ -51,10 +43,15 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     """Path under which a proxy serves the relay: "" or like "/relay"; the `root_path`."""
     path: str
     """Path below the prefix, percent-encoded as received."""
-    client: str | None
-    """Address of the browser's machine; None if it is unknown."""
+    sender: Client
     is_direct_from_loopback: bool
     """From this machine, to a loopback name, and through no proxy that says it is one."""
+
+    @property
+    def client(self) -> str | None:
+        """Address of the browser's machine; None if it is unknown."""
+        address = self.sender.address
+        return None if address is None else str(address)
 
     @property
     def origin(self) -> str:
@@ -67,20 +64,17 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 
 def place_of(request: Request, *, trusted_proxies: Sequence[Network]) -> Place:
     """Read the addresses of a request; raises Refusal for ambiguous headers."""
-    peer = None if request.client is None else _parse(request.client.host)
-    networks = _networks(tuple(trusted_proxies))
-    is_proxied = peer is not None and _contains(networks, peer)
-    host, prefix = _host(request), _prefix(request) if is_proxied else ""
-    client = _client(request, peer, networks) if peer is not None and is_proxied else peer
+    sender = client_of(request, trusted_proxies=trusted_proxies)
+    host, prefix = _host(request), _prefix(request) if sender.is_proxied else ""
     return Place(
-        scheme=_scheme(request) if is_proxied else "http",
+        scheme=_scheme(request) if sender.is_proxied else "http",
         host=host,
         prefix=prefix,
         path=_path(request, prefix),
-        client=None if client is None else str(client),
+        sender=sender,
         is_direct_from_loopback=(
-            peer is not None
-            and peer.is_loopback
+            sender.peer is not None
+            and sender.peer.is_loopback
             and host.is_loopback
             and not _passed_a_proxy(request)
         ),
@@ -128,20 +122,6 @@ def _path(request: Request, prefix: str) -> str:
     return path.removeprefix(prefix) or "/" if f"{path}/".startswith(f"{prefix}/") else path
 
 
-def _client(request: Request, peer: _Address, networks: _Networks) -> _Address:
-    """Return the right-most forwarded address that belongs to no trusted proxy."""
-    forwarded = ",".join(request.headers.getlist("x-forwarded-for"))
-    client = peer
-    for entry in reversed(forwarded.rsplit(",", HOPS_MAX)):
-        address = _parse(_bare(entry.strip()))
-        if address is None:
-            break
-        client = address
-        if not _contains(networks, address):
-            break
-    return client
-
-
 def _passed_a_proxy(request: Request) -> bool:
     names = {name.lower() for name in request.headers}
     # nginx passes a request on as HTTP/1.0, and may be set up to add none of these headers.
@@ -150,27 +130,3 @@ def _passed_a_proxy(request: Request) -> bool:
         or not names.isdisjoint(_PROXY_HEADERS)
         or any(name.startswith("x-forwarded-") for name in names)
     )
-
-
-def _bare(entry: str) -> str:
-    """Remove the port that some proxies append, and the brackets of IPv6."""
-    match = _ENTRY.fullmatch(entry)
-    return entry if match is None else match[1] or match[2]
-
-
-def _parse(text: str) -> _Address | None:
-    try:
-        address = ipaddress.ip_address(text.partition("%")[0])
-    except ValueError:
-        return None
-    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
-    return mapped or address
-
-
-@lru_cache(maxsize=4)
-def _networks(trusted: tuple[Network, ...]) -> _Networks:
-    return tuple(ipaddress.ip_network(network) for network in trusted)
-
-
-def _contains(networks: Iterable[object], address: _Address) -> bool:
-    return any(address in network for network in networks)  # type: ignore[operator]

@@ -11,6 +11,7 @@ from typing import Literal
 
 from starlette.requests import Request
 
+from relay.admin.guessing import GuessLimits
 from relay.admin.page.access import address, redirects
 from relay.admin.page.access.address import Place, Refusal
 from relay.admin.page.access.cookies import IDENTIFIER_BYTES, SessionCookie, session_cookie
@@ -21,7 +22,6 @@ from relay.admin.page.access.visitor import Visitor
 from relay.core.clock import Clock
 from relay.core.config_values import Network
 from relay.core.errors import StoreError
-from relay.store.login_limits import LoginLimits
 from relay.store.sessions import Role, Sessions
 from relay.telemetry import log
 
@@ -55,7 +55,7 @@ class AccessControl:
         self,
         *,
         sessions: Sessions,
-        limits: LoginLimits,
+        limits: GuessLimits,
         clock: Clock,
         tokens: Callable[[], Tokens],
         allowed_hosts: Callable[[], Sequence[str]],
@@ -155,14 +155,14 @@ class AccessControl:
             return LoginRefused(reason="sender")
         if cookie is None:
             return self._login_refused(place, LoginRefused(reason="plain_http"))
-        if wait_s := await self._limits.take(place.client):
-            return self._login_refused(place, LoginRefused(reason="too_many", wait_s=wait_s))
+        taken = self._limits.take(place.sender, token)
+        if taken.wait_s:
+            return self._login_refused(place, LoginRefused(reason="too_many", wait_s=taken.wait_s))
         tokens = self._tokens()
         if (role := tokens.role_of(token)) is None:
-            wait_s = await self._limits.failed()
-            reason: Literal["too_many", "wrong"] = "too_many" if wait_s else "wrong"
-            return self._login_refused(place, LoginRefused(reason=reason, wait_s=wait_s))
-        await self._limits.put_back(place.client)
+            self._limits.wrong(taken)
+            return self._login_refused(place, LoginRefused(reason="wrong"))
+        self._limits.right(taken)
         fingerprint = tokens.fingerprints(self._sessions.fingerprint)[role]
         identifier = await self._open(role, fingerprint, place)
         if (previous := cookie.read(request)) is not None:

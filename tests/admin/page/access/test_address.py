@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relay.admin.page.access.address import HOPS_MAX, Place, Refusal, place_of
+from relay.admin.clients import HOPS_MAX
+from relay.admin.page.access.address import Place, Refusal, place_of
 from relay.core.config_values import Network
 from tests.admin.page.access.requests import request
 

@@ -4,6 +4,7 @@ from http.cookies import SimpleCookie
 
 import pytest
 
+from relay.admin.clients import Client
 from relay.admin.page.access.address import Place
 from relay.admin.page.access.cookies import SessionCookie, session_cookie
 from relay.admin.page.access.hosts import parse_host
@@ -25,7 +26,7 @@ def reached(url: str) -> Place:
         host=host,
         prefix=slash + prefix,
         path="/",
-        client=None,
+        sender=Client(None),
         is_direct_from_loopback=False,
     )
 

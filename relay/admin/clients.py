@@ -1,0 +1,81 @@
+"""Where a request of the admin listener comes from; a header counts only from a trusted proxy."""
+
+import ipaddress
+import re
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+
+import msgspec
+from starlette.requests import HTTPConnection
+
+from relay.core.config_values import Network
+
+HOPS_MAX = 20
+"""Entries of X-Forwarded-For that are read, from the right."""
+
+_ENTRY = re.compile(r"\[([^\]]+)\](?::[0-9]+)?|([0-9.]+)(?::[0-9]+)?")
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+_Networks = tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]
+
+
+class Client(msgspec.Struct, frozen=True):
+    """The sender of a request."""
+
+    peer: Address | None
+    """Of the connection; None if it is unknown."""
+    is_proxied: bool = False
+    """Whether the peer is a trusted proxy."""
+    forwarded: Address | None = None
+    """The right-most forwarded address that belongs to no trusted proxy: the one that the proxy
+    has seen itself. What is to its left is the sender's own text."""
+
+    @property
+    def address(self) -> Address | None:
+        return self.forwarded or self.peer
+
+
+def client_of(request: HTTPConnection, *, trusted_proxies: Sequence[Network]) -> Client:
+    """Read the sender of a request."""
+    peer = None if request.client is None else _parse(request.client.host)
+    networks = _networks(tuple(trusted_proxies))
+    if peer is None or not _contains(networks, peer):
+        return Client(peer)
+    return Client(peer, is_proxied=True, forwarded=_forwarded(request, networks))
+
+
+def _forwarded(request: HTTPConnection, networks: _Networks) -> Address | None:
+    forwarded = ",".join(request.headers.getlist("x-forwarded-for"))
+    client = None
+    for entry in reversed(forwarded.rsplit(",", HOPS_MAX)):
+        address = _parse(_bare(entry.strip()))
+        if address is None:
+            break
+        client = address
+        if not _contains(networks, address):
+            break
+    return client
+
+
+def _bare(entry: str) -> str:
+    """Remove the port that some proxies append, and the brackets of IPv6."""
+    match = _ENTRY.fullmatch(entry)
+    return entry if match is None else match[1] or match[2]
+
+
+def _parse(text: str) -> Address | None:
+    try:
+        address = ipaddress.ip_address(text.partition("%")[0])
+    except ValueError:
+        return None
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return mapped or address
+
+
+@lru_cache(maxsize=4)
+def _networks(trusted: tuple[Network, ...]) -> _Networks:
+    return tuple(ipaddress.ip_network(network) for network in trusted)
+
+
+def _contains(networks: Iterable[object], address: Address) -> bool:
+    return any(address in network for network in networks)  # type: ignore[operator]
