@@ -14,7 +14,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from relay.admin.operation import convert
-from relay.admin.page import assets, forms, live, login
+from relay.admin.page import assets, forms, lists, live, login
 from relay.admin.page.access.address import Refusal
 from relay.admin.page.access.control import AccessControl
 from relay.admin.page.access.middleware import secured
@@ -114,6 +114,7 @@ class Page:
             now_ms=self._admin.clock.now_ms(),
             jobs=self._jobs,
             slow=CachedReads(self._slow, self._admin.clock),
+            held=lists.held_of(request.headers.get(lists.HEADER, "")),
         )
 
     def _view(self, view: View) -> Handler:

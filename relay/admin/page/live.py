@@ -5,7 +5,7 @@ activities themselves, so it costs the relay the same at any load.
 """
 
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from typing import Any, Literal, get_args
 
@@ -52,6 +52,9 @@ TOPICS: Mapping[str, Topic] = {
     "reconstructed": "events",
 }
 """Topic of each activity."""
+
+Counts = tuple[Mapping[Topic, int], int]
+"""Activities by topic, and accepted events, both since the start."""
 
 _HEADERS = {**FRESH, "X-Accel-Buffering": "no"}
 
@@ -129,23 +132,30 @@ async def changes(
     monotonic = admin.clock.monotonic
     counts, sent_s = _counts(admin), monotonic()
     hello = {"started_ms": admin.started_ms, "version": __version__}
-    yield b"retry: %d\n" % RETRY_MS + _message({**hello, "topics": [], "counts": counts})
+    yield b"retry: %d\n" % RETRY_MS + _message({**hello, **_said([], counts)})
     while not stream.is_ended and not await admin.activity.closed_within(interval_s):
         previous, counts = counts, _counts(admin)
         if counts != previous:
             sent_s = monotonic()
-            topics = [topic for topic in counts if counts[topic] != previous[topic]]
-            yield _message({"topics": topics, "counts": counts})
+            topics = [topic for topic in counts[0] if counts[0][topic] != previous[0][topic]]
+            yield _message(_said(topics, counts))
         elif monotonic() - sent_s >= heartbeat_s:
             sent_s = monotonic()
-            yield b": idle\n\n"
+            # The script cannot see a comment, and takes silence for a lost connection.
+            yield _message(_said([], counts))
 
 
-def _counts(admin: AdminServices) -> dict[Topic, int]:
+def _counts(admin: AdminServices) -> Counts:
     counts: dict[Topic, int] = dict.fromkeys(get_args(Topic), 0)
-    for what, count in admin.activity.counts.items():
+    activities = admin.activity.counts
+    for what, count in activities.items():
         counts[TOPICS[what]] += count
-    return counts
+    return counts, activities.get("accepted", 0)
+
+
+def _said(topics: Sequence[Topic], counts: Counts) -> Mapping[str, Any]:
+    by_topic, accepted = counts
+    return {"topics": topics, "counts": by_topic, "accepted": accepted}
 
 
 def _message(values: Mapping[str, Any]) -> bytes:

@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Any, TypeVar
 
+import msgspec
 from starlette.exceptions import HTTPException
 
 from relay.core.clock import Clock
@@ -25,12 +26,18 @@ RUNNING_MAX = 16
 pile them up, nor keep others from reads of another kind."""
 
 
+class _Kept(msgspec.Struct, frozen=True):
+    begun_s: float
+    until_s: float
+    result: Any
+
+
 class ResultCache:
     """Keeps the latest slow results in memory; visitors who ask at once share one read."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._kept: OrderedDict[Hashable, tuple[float, Any]] = OrderedDict()
+        self._kept: OrderedDict[Hashable, _Kept] = OrderedDict()
         self._running: dict[Hashable, asyncio.Task[Any]] = {}
 
     async def get(self, key: Hashable, read: Callable[[], Awaitable[T]]) -> T:
@@ -38,10 +45,10 @@ class ResultCache:
 
         A read goes on if its visitor leaves or waits no longer, and is there for the next one.
         """
-        until_s, result = self._kept.get(key, (0.0, None))
-        if self._clock.monotonic() < until_s:
-            kept: T = result
-            return kept
+        kept = self._kept.get(key)
+        if kept is not None and self._clock.monotonic() < kept.until_s:
+            result: T = kept.result
+            return result
         task = self._running.get(key)
         if task is None:
             if sum(type(each) is type(key) for each in self._running) >= RUNNING_MAX:
@@ -63,7 +70,11 @@ class ResultCache:
 
     def kept_until_s(self, key: Hashable) -> float:
         """Return when a result is read anew; in the past if none is kept."""
-        return self._kept.get(key, (0.0, None))[0]
+        return self._kept[key].until_s if key in self._kept else 0.0
+
+    def begun_s(self, key: Hashable) -> float:
+        """Return when the read of a kept result began; now if none is kept."""
+        return self._kept[key].begun_s if key in self._kept else self._clock.monotonic()
 
     async def _read(
         self,
@@ -81,7 +92,8 @@ class ResultCache:
             return result
         self._kept.pop(key, None)
         if ended_s - started_s > QUICK_S:
-            self._kept[key] = ended_s + REST * (ended_s - started_s), result
+            until_s = ended_s + REST * (ended_s - started_s)
+            self._kept[key] = _Kept(started_s, until_s, result)
             if len(self._kept) > KEPT_MAX:
                 self._kept.popitem(last=False)
         return result
@@ -94,6 +106,7 @@ class CachedReads:
         self._results = results
         self._clock = clock
         self._until_s: float | None = None
+        self._begun_s: float | None = None
 
     async def get(self, key: Hashable, read: Callable[[], Awaitable[T]]) -> T:
         """Return the result as `ResultCache.get` does."""
@@ -101,7 +114,16 @@ class CachedReads:
         result = await self._results.get(key, read)
         if is_older:
             self._until_s = max(self._until_s or 0.0, self._results.kept_until_s(key))
+            begun_s = self._results.begun_s(key)
+            self._begun_s = begun_s if self._begun_s is None else min(self._begun_s, begun_s)
         return result
+
+    @property
+    def age_ms(self) -> int:
+        """Milliseconds since the oldest of the results was read; 0 if all were for this visit."""
+        if self._begun_s is None:
+            return 0
+        return math.ceil((self._clock.monotonic() - self._begun_s) * 1000)
 
     @property
     def again_ms(self) -> int | None:

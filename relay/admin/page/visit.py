@@ -15,6 +15,7 @@ from relay.admin.audit import Client
 from relay.admin.operation import Handler
 from relay.admin.page.access.visitor import Visitor
 from relay.admin.page.jobs import Jobs
+from relay.admin.page.lists import Held
 from relay.admin.page.result_cache import CachedReads
 from relay.admin.services import AdminServices
 
@@ -51,11 +52,18 @@ class Visit(msgspec.Struct, frozen=True, kw_only=True):
     now_ms: int
     jobs: Jobs
     slow: CachedReads
+    held: Held
+    """Lists that keep their rows, because they are in use."""
 
     @property
     def may_change(self) -> bool:
         """Whether the visitor may change something, and see personal data."""
         return self.visitor.role == "admin"
+
+    @property
+    def as_of_ms(self) -> int:
+        """When the oldest of what is shown was read."""
+        return self.now_ms - self.slow.age_ms
 
     def require_admin(self, problem: str) -> None:
         """Raise HTTPException for a viewer, with a sentence that says why."""

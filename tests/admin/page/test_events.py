@@ -314,3 +314,21 @@ async def test_the_shown_request_of_the_api_gives_the_same_events(start: Start) 
         assert [each["id"] for each in answer.json()["events"]] == ["a b"]
         assert "relay events list --id-prefix 'a b' --event 'lead.*'" in page.text
         assert "--id=-x" in (await visitor.see("/events?exact_id=-x")).text
+
+
+async def test_a_held_list_shows_its_rows_wherever_they_are_now_and_counts_what_is_newer(
+    start: Start, destination: StubServer
+) -> None:
+    async with start() as relay, visiting(relay) as visitor:
+        await send(relay, body("a"), body("b"))
+        assert (await visitor.see("/events")).by_id("rows")["data-range"] == "2-0"
+        await send(relay, *(body(f"e{number}") for number in range(130)))
+        visitor.client.headers["Relay-Held"] = "rows=2-0"
+        held = await visitor.see("/events")
+        assert [row[2] for row in held.rows()] == ["b", "a"]
+        assert held.by_id("rows")["data-range"] == "2-0"
+        assert held.by_id("rows")["data-newer"] == "130"
+        assert "Rows stay in place" in held.by_id("as-of-rows").text
+        filtered = await visitor.see("/events?kind=lead.captured")
+        assert int(filtered.by_id("rows")["data-newer"]) >= 130
+        assert (await visitor.see("/events?kind=video.ready")).by_id("rows")["data-newer"] == "0"

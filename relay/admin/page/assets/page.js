@@ -9,6 +9,8 @@
   const REFRESH_SHARE = 0.1; // of the time, at most: a busy relay has better things to do
   const REFRESH_MAX_MS = 5000; // longest wait because of that
   const IDLE_REFRESH_MS = 60_000; // some findings come by time alone
+  const LATE_MS = 10_000; // of a refresh, after which what is shown is said to be old
+  const SILENCE_MS = 40_000; // of a stream, which says something every 15 s
   const RETRY_MS = 3000; // a proxy's error closes an EventSource for good
   const REQUEST_MS = 60_000;
   const WARNING_MS = 8000;
@@ -55,7 +57,7 @@
       return;
     }
     // The script renders these itself.
-    if (old.matches("[data-held], [data-live-state]")) return;
+    if (old.matches("[data-held], [data-held-said], [data-live-state], [data-standing]")) return;
     if (old.localName === "time" && old.dateTime && old.dateTime === fresh.dateTime) return;
     if (!old.matches(FIELDS) || old.type === "file") {
       morphAttributes(old, fresh);
@@ -89,7 +91,7 @@
   function morphChildren(parent, fresh, held) {
     const own = new Map([...parent.children].filter(idOf).map((each) => [idOf(each), each]));
     if (held.has(parent)) {
-      morphRows(parent, [...fresh.children], own, held);
+      if (held.get(parent)) morphRows(parent, fresh, own, held);
       return;
     }
     const ids = new Set([...fresh.children].map(idOf));
@@ -122,20 +124,62 @@
     if (parent.matches("[data-hold]")) showHeld(parent, 0);
   }
 
-  /** Change the rows that are there, and count those that wait. */
-  function morphRows(list, rows, own, held) {
-    for (const row of rows) if (own.has(row.id)) morph(own.get(row.id), row, held);
-    showHeld(list, rows.filter((row) => !own.has(row.id)).length);
+  /** Change the rows that are there, mark those that have gone, and count those that wait. */
+  function morphRows(list, fresh, own, held) {
+    const rows = new Map([...fresh.children].map((row) => [row.id, row]));
+    for (const [id, row] of own) {
+      if (rows.has(id)) morph(row, rows.get(id), held);
+      else markGone(row);
+    }
+    // An older page has no place for those that came since: they are on the first.
+    const more = list.dataset.hold === "always" ? 0 : [...rows.keys()].filter((id) => !own.has(id)).length;
+    showHeld(list, more + Number(fresh.dataset.newer ?? 0), "over" in fresh.dataset);
   }
 
-  function showHeld(list, count) {
+  /** Say of a row that what it shows is not so any more; morphing takes it back. */
+  function markGone(row) {
+    if ("gone" in row.dataset) return;
+    row.dataset.gone = "";
+    const words = document.createElement("span");
+    words.className = "gone";
+    words.textContent = "not in this list any more";
+    (row.cells?.[0] ?? row).append(words);
+  }
+
+  const ABOUT_MIN = 100; // fewer are counted one by one
+  const ABOUT_MAX = 10_000;
+  const written = (count) => count.toLocaleString("en-US");
+
+  /** Return a number as exact as it is known: `57`, `about 240`, `over 10,000`. */
+  function about(count, isMore) {
+    if (isMore || count > ABOUT_MAX) return `over ${written(Math.min(count, ABOUT_MAX))}`;
+    if (count < ABOUT_MIN) return written(count);
+    const size = 10 ** (String(count).length - 2);
+    return `about ${written(Math.round(count / size) * size)}`;
+  }
+
+  const sentence = (text) => text[0].toUpperCase() + text.slice(1);
+
+  function showHeld(list, count, isMore = false) {
     const button = one(`[data-held="${list.id}"]`);
     if (!button) return;
+    const words = button.dataset.words ?? "new";
+    const text = sentence(`${about(count, isMore)} ${words}: show them`);
+    if (button.hidden !== !count) speak(count ? "New rows have come." : "");
     button.hidden = !count;
-    button.textContent = `${count} ${button.dataset.words ?? "new"}`;
+    if (button.textContent !== text) button.textContent = text;
   }
 
-  /** Show a fetched document; `held` are lists that take no new rows, and a notice that stays. */
+  /** Have a screen reader say something once, not with every change of a number. */
+  function speak(text) {
+    const place = one("[data-held-said]");
+    if (place) place.textContent = text;
+  }
+
+  /**
+   * Show a fetched document. `held` are lists that take no new rows, each with whether the document
+   * has its rows, and a notice that stays.
+   */
   function show(fresh, held) {
     const active = document.activeElement;
     const parts = [one("#main"), ...all("[data-live][id]").filter((each) => !each.closest("#main"))];
@@ -155,7 +199,7 @@
   let generation = 0; // of what is shown: an answer to an older request is dropped
   let going = 0; // requests of the person under way
 
-  function request(url, { isByPerson = false, body } = {}) {
+  function request(url, { isByPerson = false, body, held = [] } = {}) {
     return new Promise((resolve) => {
       const request = new XMLHttpRequest();
       request.open(body ? "POST" : "GET", url);
@@ -163,13 +207,17 @@
       request.timeout = REQUEST_MS;
       // Only what a person does keeps a session alive.
       request.setRequestHeader("Relay-Fragment", isByPerson ? "person" : "1");
+      if (held.length) {
+        const parts = held.map((list) => `${list.id}=${list.dataset.range ?? ""}`);
+        request.setRequestHeader("Relay-Held", parts.join(","));
+      }
       request.onloadend = () => resolve(request);
       request.send(body);
     });
   }
 
   /** Show an answer; return whether it was a page that can be shown. */
-  function receive(answer, held = new Set()) {
+  function receive(answer, held = new Map()) {
     const isPage = answer.status !== 401 && Boolean(answer.response?.getElementById("main"));
     if (isPage) show(answer.response, held);
     else if (answer.status === 401) stop();
@@ -200,15 +248,18 @@
 
   let source = null;
   let relay = null; // start time of the one that answers
-  let state = "stopped"; // live, paused, reconnecting or stopped
-  let words = ""; // for the state
+  let link = "reconnecting"; // to the relay: live, reconnecting or stopped
+  let words = ""; // for the link
+  let [pausedMs, lostMs, shownMs] = [0, 0, 0]; // since when, by the server's clock; 0 if not
+  let failure = 0; // status of the last refresh; 0 without any answer
+  let heardAt = 0;
+  let [accepted, came] = [0, 0]; // events: the relay's count, and those of a pause
   let [isWanted, isRunning, timer, nextAt] = [false, false, 0, -Infinity];
 
   /** Fetch the page again, soon; many calls are one request. */
   function refresh() {
     isWanted = true;
-    if (isRunning || timer || going || state !== "live" || document.hidden) return;
-    if (one("dialog[open]")) return;
+    if (isRunning || timer || going || pausedMs || link !== "live" || document.hidden) return;
     timer = setTimeout(fetchPage, Math.max(0, nextAt - performance.now()));
   }
 
@@ -220,53 +271,133 @@
     if (body.dataset.againMs) anew = setTimeout(refresh, Number(body.dataset.againMs));
   }
 
-  /** Return what a refresh leaves alone; the server shows a notice once. */
-  const kept = () => new Set([...all("[data-hold]").filter(isHeld), ...all("#notice")]);
+  let holding = []; // lists that the last refresh left in their places
+
+  const heldNow = () => all("[data-hold]").filter(isHeld);
 
   async function fetchPage() {
     timer = 0;
-    if (going) return; // it refreshes when it is done
+    if (going || pausedMs) return; // it refreshes when it is done
     [isWanted, isRunning] = [false, true];
     const [mine, begunAt] = [generation, performance.now()];
-    const answer = await request(location.href);
+    const before = heldNow();
+    const held = before.filter((list) => list.dataset.hold !== "always");
+    const late = setTimeout(lose, LATE_MS);
+    const answer = await request(location.href, { held });
+    clearTimeout(late);
     isRunning = false;
     const tookMs = performance.now() - begunAt;
     nextAt = begunAt + Math.max(REFRESH_MS, Math.min(tookMs / REFRESH_SHARE, tookMs + REFRESH_MAX_MS));
     const isFailed = !answer.status || answer.status >= 500; // the last good page stays
+    if (isFailed) lose(answer.status);
+    else if (mine === generation && !pausedMs) {
+      holding = [...new Set([...before, ...heldNow()])];
+      // The document has no rows of a list that came into use meanwhile: it waits for the next one.
+      const kept = holding.map((list) => [list, before.includes(list)]);
+      receive(answer, new Map([...kept, ...all("#notice").map((notice) => [notice, false])]));
+      if (holding.length > before.length) isWanted = true;
+    }
     if (isFailed) setTimeout(refresh, RETRY_MS);
-    else if (mine === generation) receive(answer, kept());
-    if (isWanted || mine !== generation) refresh();
+    else if (isWanted || mine !== generation) refresh();
+  }
+
+  /** Show new rows of lists that are not in use any more. */
+  function release() {
+    if (holding.length && !heldNow().length) {
+      holding = [];
+      refresh();
+    }
+  }
+
+  function tick() {
+    decorate();
+    release();
+    if (link === "live" && source && performance.now() - heardAt > SILENCE_MS) {
+      lose();
+      connect();
+    }
   }
 
   const TITLES = { paused: "Go on", stopped: "Log in again" }; // of the button
 
-  function say(name, text) {
-    [state, words] = [name, text];
-    document.body.dataset.state = name;
+  /** Say how the page stands to the relay: in the button, and below the page unless it is live. */
+  function say() {
+    if (!words && !lostMs) return; // there was no stream yet
+    const state = link === "stopped" ? link : pausedMs ? "paused" : lostMs ? "reconnecting" : "live";
+    document.body.dataset.state = state;
+    sayBelow(state);
     const place = one("[data-live-state]");
     if (!place) return;
+    const lost = `${failure ? "Failing" : "Reconnecting"} since ${minute(lostMs)}`;
+    const text = { paused: "Paused", reconnecting: lost }[state] ?? words;
     if (place.textContent !== text) place.textContent = text;
-    place.title = TITLES[name] ?? "Pause";
+    place.title = TITLES[state] ?? "Pause";
     place.hidden = false;
+  }
+
+  const STANDING = {
+    paused: () => [
+      `Live is paused since ${clock(pausedMs)}.`,
+      `Nothing above changes; ${events()} come to this relay since.`,
+      "Go on",
+    ],
+    reconnecting: () => {
+      const does = failure ? `answers with an error (${failure})` : "does not answer";
+      return [`The relay ${does} since ${clock(lostMs)}:`, `what you see is of ${clock(shownMs)}.`];
+    },
+    stopped: () => ["Your login has ended:", `what you see is of ${clock(shownMs)}.`, "Log in"],
+  };
+
+  const events = () =>
+    came ? `${about(came)} ${came === 1 ? "event has" : "events have"}` : "no event has";
+
+  function sayBelow(state) {
+    const place = one("[data-standing]");
+    if (!place) return;
+    const said = STANDING[state]?.();
+    place.hidden = !said;
+    if (!said) return;
+    const [first, rest, action] = said;
+    const [head, tail] = place.children;
+    if (head.textContent !== first) head.textContent = first;
+    if (tail.textContent !== rest) tail.textContent = rest;
+    let button = place.querySelector("button");
+    if (action && !button) {
+      button = document.createElement("button");
+      [button.className, button.type, button.dataset.toggle] = ["b", "button", ""];
+      place.append(button);
+    } else if (!action) button?.remove();
+    if (action && button.textContent !== action) button.textContent = action;
   }
 
   /** Say something for a moment. */
   function warn(text) {
     const place = one("[data-live-state]");
     if (place) place.textContent = text;
-    setTimeout(() => state === "stopped" || say(state, words), WARNING_MS);
+    setTimeout(say, WARNING_MS);
   }
 
+  const serverMs = () => Date.now() + ahead;
   const minute = (ms) => `${new Date(ms).toISOString().slice(11, 16)} UTC`;
+  const clock = (ms) => `${new Date(ms).toISOString().slice(11, 19)} UTC`;
+
+  /** The relay does not answer, or with an error only. */
+  function lose(status = 0) {
+    failure = status;
+    lostMs ||= serverMs();
+    say();
+  }
 
   function connect() {
     source?.close();
-    if (state === "paused" || document.hidden || !document.body.dataset.liveUrl) return;
+    if (document.hidden || !document.body.dataset.liveUrl) return;
+    heardAt = performance.now();
     const opened = (source = new EventSource(document.body.dataset.liveUrl));
     opened.onmessage = ({ data }) => hear(JSON.parse(data));
     opened.onerror = () => {
       if (opened !== source) return;
-      if (state !== "reconnecting") say("reconnecting", `Reconnecting since ${minute(Date.now() + ahead)}`);
+      link = "reconnecting";
+      lose();
       if (opened.readyState === EventSource.CLOSED) reconnect();
     };
   }
@@ -275,49 +406,60 @@
   async function reconnect() {
     const answer = await request(location.href);
     if (answer.status === 401) stop();
-    else if (state === "reconnecting") setTimeout(() => state === "reconnecting" && connect(), RETRY_MS);
+    else if (link === "reconnecting") setTimeout(() => link === "reconnecting" && connect(), RETRY_MS);
   }
 
   function hear(message) {
+    heardAt = performance.now();
     if (message.started_ms) {
       const isOther = relay !== null && relay !== message.started_ms;
+      if (isOther) accepted = 0; // it counts anew
       relay = message.started_ms;
-      say("live", isOther ? `Live, relay restarted ${minute(relay)}` : "Live");
+      [link, lostMs, failure] = ["live", 0, 0];
+      words = isOther ? `Live, relay restarted ${minute(relay)}` : "Live";
       refresh();
     } else if (going || topics().some((each) => message.topics.includes(each))) {
       refresh(); // the view to come may have other topics than the one that is shown
     }
+    if (pausedMs) came += message.accepted - accepted;
+    accepted = message.accepted;
+    say();
   }
 
   function stop() {
     source?.close();
-    say("stopped", "Stopped: log in again");
+    [link, words] = ["stopped", "Stopped: log in again"];
+    say();
   }
 
   function toggle() {
-    if (state === "stopped") location.reload();
-    else if (state === "paused") {
-      say("reconnecting", "Reconnecting");
-      connect();
-    } else {
-      source?.close();
-      say("paused", "Paused");
-    }
+    if (link === "stopped") location.reload();
+    else if (pausedMs) {
+      pausedMs = 0;
+      refresh();
+    } else if (words) [pausedMs, came] = [serverMs(), 0];
+    decorate();
+    say();
   }
 
   function onVisibility() {
     if (document.hidden) source?.close();
-    else if (state !== "stopped") connect();
+    else if (link !== "stopped") connect();
   }
 
   // ---- Times by the server's clock, and what is of use with script only ----
 
   const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+  const DAY_MS = 86_400_000;
   const UNITS = [[86_400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
   let ahead = 0; // the server's clock, in milliseconds
 
   function setClock(body) {
-    if (body.dataset.now) ahead = Number(body.dataset.now) - Date.now();
+    if (!body.dataset.now) return;
+    shownMs = Number(body.dataset.now);
+    ahead = shownMs - Date.now();
+    if (lostMs && link === "live") [lostMs, failure, words] = [0, 0, "Live"];
+    say();
   }
 
   function relative(ms) {
@@ -328,13 +470,19 @@
     return ms < 0 ? `in ${text}` : `${text} ago`;
   }
 
+  const still = (ms, ago) =>
+    Math.abs(ago) < DAY_MS ? clock(ms) : new Date(ms).toISOString().slice(0, 10);
+
   function decorate() {
     for (const button of all("[data-copy][hidden]")) button.hidden = false;
     for (const time of all("time[datetime]")) {
       const at = new Date(time.dateTime);
       if (isNaN(at)) continue;
       if ("relative" in time.dataset) {
-        const text = relative(Date.now() + ahead - at);
+        // An age that goes on would look fresh.
+        const isStill = pausedMs || link === "stopped";
+        const ago = serverMs() - at;
+        const text = isStill ? still(at.getTime(), ago) : relative(ago);
         if (time.textContent !== text) time.textContent = text;
       }
       const [date, utc] = at.toISOString().slice(0, -1).split("T");
@@ -382,11 +530,11 @@
   }
 
   function onClick(event) {
-    const target = event.target.closest("[data-copy], [data-held], [data-live-state], [data-keys-open]");
+    const target = event.target.closest("[data-copy], [data-held], [data-live-state], [data-toggle], [data-keys-open]");
     if (!target) return;
     if ("copy" in target.dataset) copy(target);
     else if ("held" in target.dataset) go(location.href);
-    else if ("liveState" in target.dataset) toggle();
+    else if ("liveState" in target.dataset || "toggle" in target.dataset) toggle();
     else one("#keys")?.showModal();
   }
 
@@ -402,11 +550,22 @@
     (row?.querySelector("a[href]") ?? row)?.focus();
   }
 
+  /** Let new rows in, and go to the first; from there on they stay in place again. */
+  async function showNew() {
+    const button = one("[data-held]:not([hidden])");
+    if (!button) return;
+    await go(location.href);
+    const row = document.getElementById(button.dataset.held)?.querySelector("[data-row]");
+    (row?.querySelector("a[href]") ?? row)?.focus();
+  }
+
   const KEYS = {
     "/": () => one("[data-search]")?.focus(),
     "?": () => one("#keys")?.showModal(),
     j: () => moveRow(1),
     k: () => moveRow(-1),
+    v: showNew,
+    ".": toggle,
     g: () => (viewUntil = performance.now() + SECOND_KEY_MS),
     Escape: () => one("[data-close]")?.click(),
   };
@@ -442,7 +601,6 @@
   document.addEventListener("change", ({ target }) => {
     if (target.matches("[data-keys-off]")) switchKeys(target);
   });
-  document.addEventListener("close", () => isWanted && refresh(), true);
   document.addEventListener("visibilitychange", onVisibility);
   addEventListener("pagehide", () => source?.close());
   addEventListener("pageshow", (event) => event.persisted && onVisibility());
@@ -455,8 +613,7 @@
   setClock(document.body);
   readAnew(document.body);
   decorate();
-  setInterval(() => document.hidden || decorate(), 1000);
+  setInterval(() => document.hidden || tick(), 1000);
   setInterval(refresh, IDLE_REFRESH_MS);
-  state = "reconnecting";
   connect();
 })();

@@ -38,10 +38,11 @@ _PAGE = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{ti
 data-search autocomplete="off"><button>Find</button></form>
 <button type="button" data-live-state hidden>Live</button>
 </header><main id="main" tabindex="-1" data-topics="events sinks">{notice}<h1>{title}</h1>{main}
-<button type="button" data-held="rows" hidden></button>
-<table><tbody id="rows" data-hold="{hold}">{rows}</tbody></table>
+<table><tbody id="rows" data-hold="{hold}"{range}>{rows}</tbody></table>
+<button type="button" data-held="rows" hidden></button><p data-held-said></p>
 <form method="post" action="/act" data-action><input type="hidden" name="token" value="{token}">
 <button name="do" value="pause">Pause crm</button></form></main>
+<p data-standing hidden><b role="status"></b> <span></span></p>
 <dialog id="keys" aria-label="Keys"><label><input type="checkbox" data-keys-off>Keys off</label>
 <form method="dialog"><button>Close</button></form></dialog></body></html>"""
 
@@ -61,6 +62,10 @@ class FixturePage:
     notice: str = ""
     """Shown once."""
     hold: str = ""
+    newer: int = 0
+    """Rows on no page yet, which only a refresh that holds its rows is told of."""
+    is_over: bool = False
+    accepted: int = 0
     token: str = "first"
     is_logged_in: bool = True
     failures: int = 0
@@ -77,6 +82,8 @@ class FixturePage:
     most_at_once: int = 0
     posts: list[dict[str, str]] = field(default_factory=list)
     fragments: list[str] = field(default_factory=list)
+    held: list[str | None] = field(default_factory=list)
+    """What each refresh said that it holds."""
     reports: list[bytes] = field(default_factory=list)
     streams: int = 0
     _topics: tuple[str, ...] = ()
@@ -118,12 +125,14 @@ class FixturePage:
             return HTMLResponse("<!doctype html><title>Error</title><main id=main>Error", 503)
         if request.headers.get("relay-fragment"):
             self.fetched_s.append(time.monotonic())
+            self.held.append(request.headers.get("relay-held"))
             self.fragments.append(str(request.url).removeprefix(str(request.base_url)))
             self.at_once += 1
             self.most_at_once = max(self.most_at_once, self.at_once)
             await asyncio.sleep(0)
             self.at_once -= 1
-        return self._page(request.url.path, request.query_params.get("q", ""))
+        path, query = request.url.path, request.query_params.get("q", "")
+        return self._page(path, query, request.headers.get("relay-held"))
 
     async def _act(self, request: Request) -> Response:
         if not self.is_logged_in:
@@ -143,7 +152,7 @@ class FixturePage:
     async def _messages(self) -> AsyncIterator[bytes]:
         self.streams += 1
         try:
-            hello = {"started_ms": self.started_ms, "version": "1", "topics": [], "counts": {}}
+            hello = {"started_ms": self.started_ms, "version": "1", **self._said()}
             yield b"retry: 100\ndata: " + orjson.dumps(hello) + b"\n\n"
             while True:
                 seen = self.counts
@@ -151,9 +160,12 @@ class FixturePage:
                     # It also wakes where another waiter was cancelled.
                     while self.counts == seen:
                         await self._changed.wait()
-                yield b"data: " + orjson.dumps({"topics": self._topics, "counts": {}}) + b"\n\n"
+                yield b"data: " + orjson.dumps(self._said(*self._topics)) + b"\n\n"
         finally:
             self.streams -= 1
+
+    def _said(self, *topics: str) -> dict[str, object]:
+        return {"topics": topics, "counts": {}, "accepted": self.accepted}
 
     def _take_notice(self) -> str:
         notice, self.notice = self.notice, ""
@@ -163,7 +175,12 @@ class FixturePage:
         again_ms, self.again_ms = self.again_ms, None
         return "" if again_ms is None else f' data-again-ms="{again_ms}"'
 
-    def _page(self, path: str, q: str) -> Response:
+    def _page(self, path: str, q: str, held: str | None) -> Response:
+        span = held.removeprefix("rows=") if held else f"{max(self.rows, default=0)}-0"
+        newest = int(span.partition("-")[0])
+        shown = [row for row in self.rows if row <= newest]
+        newer = len(self.rows) - len(shown) + (self.newer if held else 0)
+        marks = f' data-range="{span}" data-newer="{newer}"{" data-over" if self.is_over else ""}'
         now_ms = time.time_ns() // 1_000_000 if self.now_ms is None else self.now_ms
         text = _PAGE.format(
             title="Events" if path == "/" else "Other",
@@ -175,7 +192,8 @@ class FixturePage:
             notice=self._take_notice(),
             hold=self.hold,
             token=self.token,
-            rows="".join(_ROW.format(row, self.state) for row in self.rows),
+            range=marks,
+            rows="".join(_ROW.format(row, self.state) for row in shown),
         )
         headers = {"Content-Security-Policy": POLICY, "Cache-Control": "no-store"}
         return HTMLResponse(text, 200, headers)

@@ -136,7 +136,13 @@ async def test_a_list_in_use_gets_no_new_rows_but_a_button(page: Open, hold: str
     await page.refreshed()
     assert await rows(tab) == ["row-3", "row-2", "row-1"]
     assert await tab.locator("#state-3").text_content() == page.shown.state
-    await tab.get_by_role("button", name="2 new").click()
+    assert page.shown.held[-1] == (None if hold == "later page" else "rows=3-0")
+    if hold == "later page":
+        page.shown.hold = ""
+        await tab.evaluate("document.querySelector('#rows').dataset.hold = ''")
+        await page.refreshed()
+    else:
+        await tab.get_by_role("button", name="2 new: show them").click()
     await expect(tab.locator("#row-5")).to_be_visible()
     assert await rows(tab) == ["row-5", "row-4", "row-3", "row-2"]
     assert await tab.locator("[data-held]").is_hidden()
@@ -171,14 +177,10 @@ async def test_a_change_of_another_topic_fetches_nothing(page: Open) -> None:
     assert len(page.shown.fragments) == before + 1
 
 
-async def test_nothing_is_fetched_under_an_open_dialog(page: Open) -> None:
+async def test_the_page_goes_on_under_an_open_dialog(page: Open) -> None:
     await page.tab.keyboard.press("?")
-    before = len(page.shown.fragments)
-    await page.shown.change()
-    await page.tab.evaluate("new Promise((done) => setTimeout(done, 400))")
-    assert len(page.shown.fragments) == before
-    await page.tab.keyboard.press("Escape")
-    await expect(page.tab.locator("#count")).to_have_text(str(page.shown.counts))
+    await page.refreshed()
+    await expect(page.tab.locator("#keys")).to_be_visible()
 
 
 async def test_a_hidden_tab_holds_no_stream_and_catches_up_on_return(page: Open) -> None:
@@ -191,15 +193,79 @@ async def test_a_hidden_tab_holds_no_stream_and_catches_up_on_return(page: Open)
 
 
 async def test_a_paused_page_stands_still_and_says_so(page: Open) -> None:
-    state = page.tab.locator("[data-live-state]")
+    state, strip = page.tab.locator("[data-live-state]"), page.tab.locator("[data-standing]")
     await state.click()
     await expect(state).to_have_text("Paused")
-    await until(lambda: page.shown.streams == 0, what="the end of the stream")
+    await expect(strip).to_contain_text("Live is paused since ")
+    await expect(strip).to_contain_text("no event has come to this relay since")
+    page.shown.accepted += 704
     await page.shown.change()
+    await expect(strip).to_contain_text("about 700 events have come to this relay since")
     assert await page.tab.locator("#count").text_content() == "0"
-    await state.click()
+    await strip.get_by_role("button", name="Go on").click()
     await expect(state).to_have_text("Live")
+    await expect(strip).to_be_hidden()
     await expect(page.tab.locator("#count")).to_have_text("1")
+
+
+async def test_a_paused_page_shows_times_of_day_instead_of_ages_that_go_on(page: Open) -> None:
+    page.shown.now_ms = 1_782_000_045_000
+    page.shown.main = (
+        '<time id="t" datetime="2026-06-21T00:00:04.500Z" data-relative>earlier</time>'
+    )
+    await page.refreshed()
+    time = page.tab.locator("#t")
+    await expect(time).to_contain_text(" ago")
+    await page.tab.keyboard.press(".")
+    await expect(time).to_have_text("00:00:04 UTC")
+    await page.tab.keyboard.press(".")
+    await expect(time).to_contain_text(" ago")
+
+
+async def test_the_button_counts_what_came_and_not_what_fits_on_a_page(page: Open) -> None:
+    await page.tab.locator("#row-2").hover()
+    new = page.tab.locator("[data-held]")
+    for newer, text in (
+        (57, "57"),
+        (240, "About 240"),
+        (1043, "About 1,000"),
+        (10_001, "Over 10,000"),
+    ):
+        page.shown.newer = newer
+        await page.refreshed()
+        await expect(new).to_have_text(f"{text} new: show them")
+    page.shown.newer, page.shown.is_over = 100, True
+    await page.refreshed()
+    await expect(new).to_have_text("Over 100 new: show them")
+    await expect(page.tab.locator("[data-held-said]")).to_have_text("New rows have come.")
+
+
+async def test_a_held_row_that_left_the_list_says_so_in_its_place(page: Open) -> None:
+    await page.tab.locator("#row-2").hover()
+    page.shown.rows = [3, 1]
+    await page.refreshed()
+    assert await rows(page.tab) == ["row-3", "row-2", "row-1"]
+    await expect(page.tab.locator("#row-2")).to_contain_text("not in this list any more")
+    page.shown.rows = [3, 2, 1]
+    await page.refreshed()
+    await expect(page.tab.locator("#row-2")).not_to_contain_text("not in this list any more")
+
+
+async def test_rows_that_are_not_in_use_any_more_make_way_by_themselves(page: Open) -> None:
+    await page.tab.locator("#row-2").hover()
+    page.shown.rows = [4, 3, 2, 1]
+    await page.refreshed()
+    assert await rows(page.tab) == ["row-3", "row-2", "row-1"]
+    await page.tab.mouse.move(0, 0)
+    await expect(page.tab.locator("#row-4")).to_be_visible()
+
+
+async def test_the_key_v_shows_the_new_rows_and_goes_to_the_first(page: Open) -> None:
+    await page.tab.locator("#row-2").hover()
+    page.shown.rows = [4, 3, 2, 1]
+    await page.refreshed()
+    await page.tab.keyboard.press("v")
+    await expect(page.tab.get_by_role("link", name="Event 4")).to_be_focused()
 
 
 async def test_a_page_says_that_the_relay_restarted_and_comes_back_by_itself(
@@ -211,6 +277,7 @@ async def test_a_page_says_that_the_relay_restarted_and_comes_back_by_itself(
         state = tab.locator("[data-live-state]")
         await expect(state).to_have_text("Live")
     await expect(state).to_contain_text("Reconnecting since")
+    await expect(tab.locator("[data-standing]")).to_contain_text("The relay does not answer since")
     shown.started_ms += 60_000
     shown.counts = 7
     async with serving(shown.handlers, port=served.port):
@@ -222,9 +289,13 @@ async def test_a_refresh_that_fails_leaves_the_page_and_is_tried_again(page: Ope
     page.window.allow("503")
     page.shown.failures = 1
     await page.shown.change()
-    await until(lambda: page.shown.failures == 0, what="the failure")
+    strip = page.tab.locator("[data-standing]")
+    await expect(strip).to_contain_text("The relay answers with an error (503) since")
+    await expect(strip).to_contain_text("what you see is of")
+    assert page.shown.failures == 0
     await expect(page.tab.locator("#count")).to_have_text("1")
     await see_live(page.tab)
+    await expect(strip).to_be_hidden()
 
 
 @pytest.mark.parametrize("cut", ["refresh", "stream", "action"])
@@ -240,6 +311,7 @@ async def test_an_ended_session_is_distinguished_from_a_restart(page: Open, cut:
         await set_hidden(page.tab, hidden=False)
     state = page.tab.locator("[data-live-state]")
     await expect(state).to_have_text("Stopped: log in again")
+    await expect(page.tab.locator("[data-standing]")).to_contain_text("Your login has ended:")
     assert page.tab.url == page.served.url()
     assert page.shown.posts == []
     page.shown.is_logged_in = True

@@ -1,6 +1,7 @@
 """Changes by operators, with their origins and results."""
 
 from collections.abc import AsyncIterator, Sequence
+from functools import partial
 
 import msgspec
 
@@ -8,6 +9,7 @@ from relay.admin.api.audit import ChangeList, Page, list_changes
 from relay.admin.api.parameters import Limit, Number, Text
 from relay.admin.page.downloads import Rows
 from relay.admin.page.filter_bar import SINCE, UNTIL, Field, filter_bar
+from relay.admin.page.lists import listed
 from relay.admin.page.text.formats import iso
 from relay.admin.page.text.moments import Time, moment
 from relay.admin.page.view import Section, Table, View
@@ -53,11 +55,15 @@ class ChangesPage(ChangeFilter, frozen=True, kw_only=True):
 async def read_changes(visit: Visit, page: ChangesPage) -> Context:
     """Read one page of the list."""
     query = page.page(visit, before=page.before, limit=page.limit)
-    result: ChangeList = await visit.run(list_changes, query)
+    shown = await listed(
+        visit.held, "rows", query, partial(visit.run, list_changes), rows="changes", position="id"
+    )
+    result: ChangeList = shown.response
     return {
         "page": page,
         "filters": filter_bar(visit, _fields(page)),
-        "rows": [change_row(visit, change) for change in result.changes],
+        "changes": [change_row(visit, change) for change in result.changes],
+        "rows": shown.attributes,
         "next": result.next,
         "csv": visit.url("/changes.csv", **page.given),
     }

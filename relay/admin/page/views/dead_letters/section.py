@@ -1,6 +1,7 @@
 """Dead letters, by cause and one by one, with the unreadable requests."""
 
 from collections.abc import AsyncIterator, Sequence
+from functools import partial
 
 import msgspec
 from msgspec.structs import asdict
@@ -13,11 +14,12 @@ from relay.admin.api.dead_letters import (
 )
 from relay.admin.api.parameters import Filter, Number, Order, Page, Paging, Text
 from relay.admin.api.replays import begin_replay
-from relay.admin.api.unreadable import count_unreadable, list_unreadable
+from relay.admin.api.unreadable import count_unreadable
 from relay.admin.operation import Nothing
 from relay.admin.page.commands import command
 from relay.admin.page.downloads import Rows
 from relay.admin.page.filter_bar import ANY_KIND, Field, filter_bar, same
+from relay.admin.page.lists import listed, unpaged
 from relay.admin.page.text.formats import iso
 from relay.admin.page.view import Action, Section, Table, View
 from relay.admin.page.views.dead_letters import unreadable
@@ -61,9 +63,12 @@ class OneDelivery(msgspec.Struct, frozen=True, kw_only=True):
 async def read_dead_letters(visit: Visit, chosen: DeadLetterFilter) -> Context:
     """Read the causes and a page of dead letters."""
     visit.check_filter(*asdict(chosen.filter).values())
-    result = await visit.run(list_dead_letters, chosen.page)
+    read = partial(visit.run, list_dead_letters)
+    shown = await listed(
+        visit.held, "letters", chosen.page, read, rows="dead_letters", position="seq"
+    )
     reasons = (await visit.run(count_dead_letters, chosen.filter)).reasons
-    newest = await visit.run(list_unreadable, Paging(limit=UNREADABLE_SHOWN))
+    newest = await unreadable.read_requests(visit, Paging(limit=UNREADABLE_SHOWN))
     return {
         "filters": filter_bar(visit, await _fields(visit, chosen)),
         "before": chosen.before,
@@ -73,11 +78,14 @@ async def read_dead_letters(visit: Visit, chosen: DeadLetterFilter) -> Context:
             for each in reasons[:CAUSES_SHOWN]
         ],
         "causes_total": len(reasons),
-        "letters": result.dead_letters,
-        "next": result.next,
+        "causes_list": unpaged("causes"),
+        "letters": shown.response.dead_letters,
+        "letters_list": shown.attributes,
+        "next": shown.response.next,
         "csv": visit.url("/dead-letters.csv", **asdict(chosen.filter)),
         "command": f"{command(chosen.filter, 'dead-letters', 'replay', bare=['--all'])} --dry-run",
-        "unreadable": newest.unreadable,
+        "unreadable": newest.response.unreadable,
+        "requests": newest.attributes,
         "unreadable_reasons": (await visit.run(count_unreadable, Nothing())).reasons,
     }
 

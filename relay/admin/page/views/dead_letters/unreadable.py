@@ -1,5 +1,7 @@
 """Unreadable requests: verified, but without a usable event."""
 
+from functools import partial
+
 import msgspec
 from starlette.exceptions import HTTPException
 
@@ -13,6 +15,7 @@ from relay.admin.api.unreadable import (
     show_unreadable,
 )
 from relay.admin.operation import Nothing
+from relay.admin.page.lists import Listed, listed
 from relay.admin.page.view import Action, View
 from relay.admin.page.visit import Context, Done, Notice, Visit
 
@@ -38,13 +41,20 @@ class Confirmed(msgspec.Struct, frozen=True, kw_only=True):
 
 async def read_list(visit: Visit, paging: Paging) -> Context:
     """Read a page of unreadable requests, with their reasons."""
-    page = await visit.run(list_unreadable, paging)
+    shown = await read_requests(visit, paging)
     return {
-        "unreadable": page.unreadable,
-        "next": page.next,
+        "unreadable": shown.response.unreadable,
+        "requests": shown.attributes,
+        "next": shown.response.next,
         "before": paging.before,
         "unreadable_reasons": (await visit.run(count_unreadable, Nothing())).reasons,
     }
+
+
+async def read_requests(visit: Visit, paging: Paging) -> Listed:
+    """Read a page of unreadable requests."""
+    read = partial(visit.run, list_unreadable)
+    return await listed(visit.held, "requests", paging, read, rows="unreadable", position="seq")
 
 
 async def read_one(visit: Visit, path: RequestId) -> Context:

@@ -1,5 +1,7 @@
 """Replays: all of them, and one with its progress."""
 
+from functools import partial
+
 import msgspec
 
 from relay.admin.api.parameters import Paging
@@ -13,6 +15,7 @@ from relay.admin.api.replays import (
 from relay.admin.operation import Nothing
 from relay.admin.page.filter_bar import Chip
 from relay.admin.page.filters import form_fields, selection_chips
+from relay.admin.page.lists import listed
 from relay.admin.page.text.formats import number
 from relay.admin.page.view import Action, View
 from relay.admin.page.visit import PERSONAL_FIELDS, Context, Done, Notice, Visit
@@ -36,8 +39,14 @@ def _row(visit: Visit, replay: ReplayView) -> ReplayRow:
 
 async def read_replays(visit: Visit, page: Paging) -> Context:
     """Read a page of replays."""
-    result = await visit.run(list_replays, page)
-    return {"rows": [_row(visit, each) for each in result.replays], "next": result.next}
+    shown = await listed(
+        visit.held, "rows", page, partial(visit.run, list_replays), rows="replays", position="id"
+    )
+    return {
+        "replays": [_row(visit, each) for each in shown.response.replays],
+        "next": shown.response.next,
+        "rows": shown.attributes,
+    }
 
 
 async def read_replay(visit: Visit, path: ReplayId) -> Context:

@@ -20,6 +20,7 @@ from relay.admin.page.downloads import Rows
 from relay.admin.page.filter_bar import filter_bar
 from relay.admin.page.filters import EventFilter, event_fields
 from relay.admin.page.first_steps import first_steps
+from relay.admin.page.lists import Listed, listed, unpaged
 from relay.admin.page.text.formats import iso
 from relay.admin.page.view import Action, Section, Table, View
 from relay.admin.page.views.events import bulk, event, replays, search
@@ -29,6 +30,9 @@ from relay.store.search import Count
 
 BUDGET_MS = 200
 """Time of a page's rows and their count together."""
+
+NEWER_MS = 50
+"""Time to count what is newer than a list that is held."""
 
 LONG_MS = 5000
 """Time to count if the visitor asks for a longer count."""
@@ -54,11 +58,23 @@ async def read_events(visit: Visit, page: EventsPage) -> Context:
     """Read a page of events and the number of all that match."""
     clock = visit.admin.clock
     ends_s = clock.monotonic() + BUDGET_MS / 1000
-    fault, result, count, chosen = None, Events(events=(), next=None), None, Filter()
+    fault, count, chosen = None, None, Filter()
+    shown = Listed(Events(events=(), next=None), unpaged("rows"))
     try:
         chosen = page.filter(visit)
         listing = chosen.extended(Listing, before=page.before, within_ms=BUDGET_MS)
-        result = await visit.slow.get(page, lambda: visit.run(list_events, listing))
+
+        async def read(wanted: Listing) -> Events:
+            return await visit.slow.get(wanted, lambda: visit.run(list_events, wanted))
+
+        async def estimate(newest: int, held: int) -> tuple[int, bool]:
+            if not page.given:
+                return newest - held, False
+            return await _newer(visit, chosen, held)
+
+        shown = await listed(
+            visit.held, "rows", listing, read, rows="events", position="seq", estimate=estimate
+        )
         left_ms = max(0, int((ends_s - clock.monotonic()) * 1000))
         within_ms = LONG_MS if page.count else left_ms
         count_key = replace(page, before=None)
@@ -71,14 +87,25 @@ async def read_events(visit: Visit, page: EventsPage) -> Context:
         "page": page,
         "filters": filter_bar(visit, event_fields(visit, page)),
         "fault": fault,
-        "found": result,
+        "found": shown.response,
+        "rows": shown.attributes,
         "count": count,
         "kept": {name: value for name, value in page.given.items() if name != "person"},
         "csv": visit.url("/events.csv", **page.given, before=page.before),
         "command": command(chosen, "events", "list"),
         "api": api_request(visit, "/events", **asdict(chosen)),
-        "steps": () if result.events else first_steps(visit),
+        "steps": () if shown.response.events else first_steps(visit),
     }
+
+
+async def _newer(visit: Visit, chosen: Filter, held: int) -> tuple[int, bool]:
+    """Count the events that match since the one with a position, for a moment."""
+    history = await visit.admin.store.operations.history(held)
+    if history is None:
+        return 0, True
+    since_ms = max(chosen.since_ms or 0, history.event.received_ms)
+    count = await _count(visit, replace(chosen, since_ms=since_ms), NEWER_MS)
+    return count.events, not count.complete
 
 
 async def _count(visit: Visit, chosen: Filter, within_ms: int) -> Count:

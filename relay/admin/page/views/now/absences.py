@@ -1,5 +1,7 @@
 """Absences: when the relay was away, what that cost, and its acknowledgement."""
 
+from functools import partial
+
 from relay.admin.api.absences import (
     AbsenceId,
     AbsenceList,
@@ -8,14 +10,23 @@ from relay.admin.api.absences import (
 )
 from relay.admin.api.parameters import Paging
 from relay.admin.operation import Nothing
+from relay.admin.page.lists import listed
 from relay.admin.page.view import Action, View
 from relay.admin.page.visit import Context, Done, Notice, Visit
 
 
 async def read_absences(visit: Visit, page: Paging) -> Context:
     """Read one page of the list."""
-    result: AbsenceList = await visit.run(list_absences, page)
-    return {"absences": result.absences, "next": result.next, "before": page.before}
+    shown = await listed(
+        visit.held, "rows", page, partial(visit.run, list_absences), rows="absences", position="id"
+    )
+    result: AbsenceList = shown.response
+    return {
+        "absences": result.absences,
+        "rows": shown.attributes,
+        "next": result.next,
+        "before": page.before,
+    }
 
 
 async def acknowledge(visit: Visit, path: AbsenceId, _: Nothing) -> Done:

@@ -1,5 +1,7 @@
 """Reconciliations: what outages cost, asked of the sender's API, and their reports."""
 
+from functools import partial
+
 import msgspec
 
 from relay.admin.api.parameters import Paging
@@ -12,6 +14,7 @@ from relay.admin.api.reconciliations import (
     list_reconciliations,
 )
 from relay.admin.operation import Nothing
+from relay.admin.page.lists import listed
 from relay.admin.page.view import Action, View
 from relay.admin.page.visit import Context, Done, Notice, Visit
 
@@ -28,10 +31,13 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
 
 async def read_reconciliations(visit: Visit, page: Paging) -> Context:
     """Read one page of the list, and the sources that can be asked."""
-    result: ReconciliationList = await visit.run(list_reconciliations, page)
+    read = partial(visit.run, list_reconciliations)
+    shown = await listed(visit.held, "rows", page, read, rows="reconciliations", position="id")
+    result: ReconciliationList = shown.response
     service = visit.admin.reconciliations
     return {
         "runs": result.reconciliations,
+        "rows": shown.attributes,
         "next": result.next,
         "before": page.before,
         "sources": [(name, len(service.unreconciled.get(name, ()))) for name in service.sources],
