@@ -90,7 +90,9 @@ class Operation(msgspec.Struct, frozen=True):
 
         `more` are its keyword-only parameters, which a request cannot give.
         """
-        if self.method == "GET" or self.read_only:
+        # A dry run changes nothing, whichever operation it is of.
+        is_dry_run = any(getattr(each, "dry_run", False) for each in arguments)
+        if self.method == "GET" or self.read_only or is_dry_run:
             return await self.handler(admin, *arguments, **more)
         change = change_of(self.name, client, values_of(*arguments), self.path)
         async with admin.auditor.recorded(change) as entry:

@@ -1,8 +1,10 @@
 """Whether the relay can accept events right now; sinks do not count."""
 
 import asyncio
+import math
 from collections.abc import Callable
 
+from relay.core.acceptance_health import AcceptanceHealth
 from relay.core.clock import Clock
 from relay.core.errors import StoreBroken, StoreError, StoreFull
 from relay.store import Store
@@ -10,45 +12,72 @@ from relay.store import Store
 PROBE_TIMEOUT_S = 2.0
 """Well below the timeout that an operator would give a health check."""
 
+PROBE_EVERY_S = 1.0
+"""Shortest interval of probes, and the time for which a success proves that events are accepted."""
+
+SIZE_MIN = 1024
+"""Least size of a probe's body, as of a usual event; a full disk may still take smaller rows."""
+
 
 class Readiness:
-    """Probes the store with a commit, which concurrent requests share even while it hangs."""
+    """Says what the last acceptances met, and otherwise what a probe meets, which callers share."""
 
     def __init__(
         self,
         store: Store,
         clock: Clock,
+        health: AcceptanceHealth,
         draining: Callable[[], bool],
         *,
         timeout_s: float = PROBE_TIMEOUT_S,
     ) -> None:
         self._store = store
         self._clock = clock
+        self._health = health
         self.draining = draining
         self._timeout_s = timeout_s
-        self._probing: asyncio.Task[str | None] | None = None
+        self._probing: asyncio.Task[None] | None = None
+        self._probed_s = -math.inf
 
     async def problems(self) -> list[str]:
         """Return the reasons why the relay cannot accept events; none if it is ready."""
         if self.draining():
             return ["the relay is stopping"]
-        if self._probing is None or self._probing.done():
-            self._probing = asyncio.create_task(self._probe())
-        # The probe is not cancelled: later requests wait for the same one, or begin the next.
-        probing = self._probing
+        if self._health.is_proven(PROBE_EVERY_S):
+            return []
+        # The probe is not cancelled: later callers wait for the same one.
+        probing = self._probe()
         done, _ = await asyncio.wait((probing,), timeout=self._timeout_s)
         if not done:
             return [f"the store has not committed within {self._timeout_s:g} s"]
-        problem = probing.result()
-        return [] if problem is None else [problem]
+        probing.result()
+        failure = self._health.failure
+        return [] if failure is None else [_problem(failure)]
 
-    async def _probe(self) -> str | None:
+    def _probe(self) -> asyncio.Task[None]:
+        """Return the last probe, or a new one if it is over and its time has come."""
+        now_s = self._clock.monotonic()
+        if self._probing is None or (
+            self._probing.done() and now_s - self._probed_s >= PROBE_EVERY_S
+        ):
+            self._probed_s = now_s
+            self._probing = asyncio.create_task(self._run())
+        return self._probing
+
+    async def _run(self) -> None:
         try:
-            await self._store.probe(now_ms=self._clock.now_ms())
-        except StoreFull:
+            await self._store.probe(size=max(SIZE_MIN, self._health.failed_bytes))
+        except StoreError as error:
+            self._health.fail(error)
+        else:
+            self._health.succeed()
+
+
+def _problem(failure: StoreError) -> str:
+    match failure:
+        case StoreFull():
             return "the store is short of free space"
-        except StoreBroken:
+        case StoreBroken():
             return "the disk of the store failed; restart the relay"
-        except StoreError:
+        case _:
             return "the store accepts no events"
-        return None

@@ -3,6 +3,7 @@
 import socket
 
 from relay.config import Config
+from relay.core.acceptance_health import AcceptanceHealth
 from relay.core.backpressure import Backpressure
 from relay.core.clock import Clock
 from relay.core.large_bodies import BodyWorker
@@ -32,12 +33,15 @@ class PublicSide:
         metrics: Metrics,
         activity: ActivityStream,
         traffic: Traffic,
+        health: AcceptanceHealth,
         clock: Clock,
         files: int,
         handed_over: socket.socket | None,
     ) -> None:
         """`files` is the process's limit of open files."""
-        reporter = RequestReporter(metrics=metrics, activity=activity, traffic=traffic, clock=clock)
+        reporter = RequestReporter(
+            metrics=metrics, activity=activity, traffic=traffic, health=health, clock=clock
+        )
         worker = BodyWorker("requests")
         intake = Intake(
             store,

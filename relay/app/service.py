@@ -26,6 +26,7 @@ from relay.app.watchdog import HangTimer, Watchdog
 from relay.config import Config
 from relay.config.changes import Changes
 from relay.config.digest import digest
+from relay.core.acceptance_health import AcceptanceHealth
 from relay.core.backpressure import Backpressure
 from relay.core.clock import Clock
 from relay.core.config_values import Duration
@@ -155,6 +156,7 @@ class Service:
             wake=self.supervisor.wake,
         )
         files = file_limit()
+        self._health = AcceptanceHealth(clock)
         self._public_side = PublicSide(
             config,
             store,
@@ -163,6 +165,7 @@ class Service:
             metrics=metrics,
             activity=self._activity,
             traffic=self._traffic,
+            health=self._health,
             clock=clock,
             files=files,
             handed_over=host.sockets.get("public"),
@@ -188,7 +191,7 @@ class Service:
         services = AdminServices(
             store=self._store,
             auditor=auditor,
-            readiness=Readiness(self._store, self._clock, lambda: self._stopping),
+            readiness=Readiness(self._store, self._clock, self._health, lambda: self._stopping),
             sinks=self.supervisor,
             watch_histories=self._enrichment,
             erasures=self._eraser,

@@ -150,8 +150,9 @@ def _unauthorized(target: Target) -> str:
     if target.token is not None:
         return "the relay refused the token of --token; give the one of its config's [admin] table"
     return (
-        "the relay refused this config's [admin] token: it runs with another one; "
-        "reload its config with SIGHUP"
+        "the relay refused this config's [admin] token: it runs with another one; mostly the "
+        "variable or file that holds it differs in this shell, so use the relay's; if the token "
+        "was changed, reload the relay's config with SIGHUP"
     )
 
 

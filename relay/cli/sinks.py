@@ -80,8 +80,9 @@ def retry(client: Client, *, name: str, **selection: str | None) -> Output:
     Events of an ordered sink that wait for an earlier one keep waiting for it.
     """
     result = client.post(_url(name, "retry"), selection)
-    due = deliveries(result["brought_forward"])
-    return Output(result, [f"{due} due now. {_state(result['sink'])}"])
+    count = result["brought_forward"]
+    late = f"{deliveries(count)} that {'was' if count == 1 else 'were'} due later"
+    return Output(result, [safe(f"{name} is tried now, with {late}. {_state(result['sink'])}")])
 
 
 @sinks.command()

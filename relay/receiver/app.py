@@ -104,7 +104,7 @@ class Receiver:
         except Rejected as error:
             return await self._refuse(source.name, error.reason, scope, skew_s=error.skew_s)
         except StoreError as error:
-            self._reporter.unavailable(source.name, error)
+            self._reporter.unavailable(source.name, error, size=_declared(scope["headers"]))
             return await self._refuse(source.name, "unavailable", scope)
 
     async def _take(
@@ -125,6 +125,7 @@ class Receiver:
                 self._reporter.verified(source.name, skew_s=skew_s, secret=secret, now_ms=now_ms)
                 deadline.extend(limits.ack_timeout.seconds)
                 outcome = await self._intake.store(content, terms.routes)
+                self._reporter.acknowledging(outcome)
                 return responses.acknowledgement(outcome, content)
         except TimeoutError:
             if body is None:

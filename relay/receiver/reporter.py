@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
+from relay.core.acceptance_health import AcceptanceHealth
 from relay.core.clock import Clock
-from relay.core.errors import Rejected
+from relay.core.errors import Rejected, StoreError
 from relay.core.event import Event, Outcome, Unreadable
 from relay.core.routing import Verdict
 from relay.receiver.mismatches import Mismatches
@@ -18,11 +19,18 @@ class RequestReporter:
     """Reports on all sources; no method can fail a request."""
 
     def __init__(
-        self, *, metrics: Metrics, activity: ActivityStream, traffic: Traffic, clock: Clock
+        self,
+        *,
+        metrics: Metrics,
+        activity: ActivityStream,
+        traffic: Traffic,
+        health: AcceptanceHealth,
+        clock: Clock,
     ) -> None:
         self._metrics = metrics
         self._activity = activity
         self._traffic = traffic
+        self._health = health
         self._clock = clock
         self._mismatches = Mismatches()
         self._log = log.get()
@@ -66,8 +74,15 @@ class RequestReporter:
             **caller,
         )
 
-    def unavailable(self, source: str, error: Exception) -> None:
-        """The store cannot accept the request."""
+    def acknowledging(self, outcome: Outcome) -> None:
+        """A request was stored in time."""
+        # Only a new event proves that one can be stored: a known one may need no room.
+        if outcome == "accepted":
+            self._health.succeed()
+
+    def unavailable(self, source: str, error: StoreError, *, size: int) -> None:
+        """The store cannot accept the request, whose body has this size."""
+        self._health.fail(error, size)
         # Sampled like the refusals, because a full disk fails every request.
         self._fail("store.unavailable", source, error, message=str(error))
 

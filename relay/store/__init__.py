@@ -317,8 +317,11 @@ class Store(Protocol):
         """
         ...
 
-    async def probe(self, *, now_ms: int) -> None:
-        """Commit one small write as a test; raises StoreFull below the floor of free space."""
+    async def probe(self, *, size: int) -> None:
+        """Accept an event with a body of this size, take it back, and commit a row.
+
+        It takes the way of any acceptance, and neither stores nor counts anything.
+        """
         ...
 
     async def respond(self) -> None:

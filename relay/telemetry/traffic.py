@@ -23,14 +23,17 @@ class Refusals(msgspec.Struct, frozen=True, kw_only=True):
     """Of these, repetitions of an earlier request at the sender's retry times."""
     untimely: int = 0
     """Of these, requests with a valid signature outside the tolerance."""
+    skew_s: float = 0.0
+    """Our clock minus the time of the signature, of the last of these."""
 
-    def plus(self, *, retried: bool, untimely: bool, now_ms: int) -> "Refusals":
+    def plus(self, *, retried: bool, skew_s: float | None, now_ms: int) -> "Refusals":
         return Refusals(
             count=self.count + 1,
             first_ms=now_ms if self.first_ms is None else self.first_ms,
             last_ms=now_ms,
             retried=self.retried + retried,
-            untimely=self.untimely + untimely,
+            untimely=self.untimely + (skew_s is not None),
+            skew_s=self.skew_s if skew_s is None else skew_s,
         )
 
 
@@ -70,9 +73,7 @@ class Traffic:
         latest = self._latest[source]
         if skew_s is not None:
             latest.skews.append((now_ms, skew_s))
-        latest.refusals = latest.refusals.plus(
-            retried=retried, untimely=skew_s is not None, now_ms=now_ms
-        )
+        latest.refusals = latest.refusals.plus(retried=retried, skew_s=skew_s, now_ms=now_ms)
 
     def of(self, source: str, *, now_ms: int) -> SourceTraffic:
         latest = self._latest.get(source, _Latest())

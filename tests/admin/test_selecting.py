@@ -236,6 +236,7 @@ async def test_a_dry_run_discards_nothing_and_counts_by_sink_and_reason(tmp_path
             ("leads", 1),
         ]
         assert len((await operator.get("/dead-letters"))["dead_letters"]) == 3
+        assert (await operator.get("/audit"))["changes"] == []
         assert (await operator.post("/dead-letters/discard", {"all": True}))["discarded"] == 3
 
 

@@ -124,11 +124,12 @@ def of_source(
     rotation: Rotation | None = None,
     dropped: int = 0,
     skew_s: float | None = None,
+    late_s: float = 400,
     **refused: int,
 ) -> Facts:
     times = {"first_ms": NOW_MS - MINUTE_MS, "last_ms": NOW_MS - 1000} if refused else {}
     traffic = SourceTraffic(
-        verified_ms=None, skew_s=skew_s, refusals=Refusals(**{**times, **refused})
+        verified_ms=None, skew_s=skew_s, refusals=Refusals(skew_s=late_s, **{**times, **refused})
     )
     source = SourceFacts(
         name="main", traffic=traffic, last_events=(), rotation=rotation, dropped=dropped
@@ -345,10 +346,22 @@ FOUND: Mapping[str, tuple[Facts, str, str, str]] = {
         "relay dead-letters list --sink crm",
     ),
     "requests that wait for a secret": (
-        of_source(rotation=rotation(waiting=2)),
+        of_source(rotation=rotation(waiting=2), count=2, retried=1),
         "page",
         "2 requests of source main wait for its new secret",
         "relay rotate finish --source main",
+    ),
+    "requests that match no secret during a rotation": (
+        of_source(rotation=rotation(waiting=2), count=2),
+        "info",
+        "2 requests of source main wait for its new secret",
+        "relay rotate finish --source main",
+    ),
+    "requests that match no secret after a rotation": (
+        of_source(rotation=rotation(waiting=2, left_ms=-1), count=2, retried=1),
+        "page",
+        "2 requests of source main wait for its new secret",
+        "relay reload",
     ),
     "requests that a rotation has no room for": (
         of_source(rotation=rotation(), dropped=1),
@@ -483,6 +496,15 @@ def test_every_next_command_exists(command: str) -> None:
 def test_a_healthy_relay_has_no_problems(facts: Facts) -> None:
     assert problems(facts) == []
     assert is_well([])
+
+
+@pytest.mark.parametrize(
+    ("skew_s", "age"), [(720, "12 min before it came"), (-400, "6 min in the future")]
+)
+def test_a_request_outside_the_tolerance_is_told_by_its_own_age(skew_s: int, age: str) -> None:
+    (finding,) = problems(of_source(count=3, untimely=3, skew_s=0.0, late_s=skew_s))
+    assert f"the last was signed {age}" in finding.why
+    assert "0 s" not in finding.why
 
 
 def test_old_refusals_are_ignored() -> None:

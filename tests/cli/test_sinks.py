@@ -81,7 +81,9 @@ async def test_pending_deliveries_are_listed_retried_and_discarded(tmp_path: Pat
         discarded = await run("sinks discard crm --id evt_1", relay)
         assert (discarded.exit_code, discarded.stdout) == (0, "evt_1 of main discarded.\n")
         retried = await run("sinks retry crm --id evt_2", relay)
-        assert retried.stdout.startswith("1 delivery due now. crm is active, ")
+        assert retried.stdout.startswith(
+            "crm is tried now, with 1 delivery that was due later. crm is active, "
+        )
         retried = await run("sinks retry crm --json", relay)
         assert json.loads(retried.stdout)["brought_forward"] == 1
         await until(lambda: len(destination.requests) == 5, what="the other two")

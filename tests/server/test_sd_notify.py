@@ -323,7 +323,7 @@ async def test_a_writer_that_is_stuck_gives_no_proof_of_life(tmp_path: Path) -> 
             await until_silent(heard)
             # Nor does a queue that is full count as an answer.
             waiting = [
-                asyncio.create_task(service._store.probe(now_ms=NOW_MS))
+                asyncio.create_task(service._store.probe(size=1024))
                 for _ in range(WAITING_MAX + 100)
             ]
             await asyncio.sleep(0.5)

@@ -13,7 +13,7 @@ from relay.core import sample_events
 from relay.core.delivery import Attempt, Delivery, Result, Settlement
 from relay.core.event import LEAD_CAPTURED, Event, Outcome, Unreadable
 from relay.core.routing import Verdict
-from relay.store import Lease, Store, Tier
+from relay.store import Backlog, Lease, Store, Tier
 from relay.store.selection import Selection
 from tests.conftest import NOW_MS, ManualClock
 
@@ -513,10 +513,18 @@ class Counting:
         async with shelf.open() as store:
             assert ids(await lease(store)) == ["a"]
 
-    async def test_a_probe_can_be_repeated(self, shelf: Shelf) -> None:
+    async def test_a_probe_accepts_an_event_and_leaves_no_trace_of_it(self, shelf: Shelf) -> None:
         async with shelf.open() as store:
-            for step in range(3):
-                await store.probe(now_ms=NOW_MS + step)
+            await accept(store, event("before"))
+            for size in (1, 1024, 100_000):
+                await store.probe(size=size)
+            await accept(store, event("after"))
+            assert [each.events for each in store.totals("main")] == [2]
+            assert list(store.totals("")) == []
+            assert await store.backlogs() == {"sales": Backlog(2, 0, NOW_MS)}
+            found = await store.operations.events(Selection(), (), limit=9)
+            assert [each.id for each in found] == ["after", "before"]
+            assert len(await shelf.deliveries()) == 2
 
 
 async def _numbers(store: Store) -> tuple[int, int, int | None]:

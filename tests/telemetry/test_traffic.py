@@ -35,6 +35,7 @@ def test_a_valid_signature_with_a_wrong_time_counts_as_skew_and_as_refused() -> 
     for _ in range(SKEWS_MIN):
         traffic.refused("main", skew_s=-400, retried=False, now_ms=NOW_MS)
     source = traffic.of("main", now_ms=NOW_MS)
+    assert source.refusals.skew_s == -400
     assert (source.skew_s, source.refusals.untimely, source.verified_ms) == (
         -400,
         SKEWS_MIN,

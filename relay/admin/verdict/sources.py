@@ -27,9 +27,14 @@ def findings(source: SourceFacts, *, clock: str, now_ms: int) -> Iterator[Findin
     refusals = source.traffic.refusals
     is_recent = refusals.count > 0 and not is_over(refusals.last_ms, REFUSED_MS, now_ms=now_ms)
     yield from _clock(source, clock, is_untimely=is_recent and refusals.untimely > 0)
-    # During a rotation such requests are expected, and quarantined.
-    if is_recent and refusals.count > refusals.untimely and not _is_armed(source, now_ms=now_ms):
+    if is_recent and refusals.count > refusals.untimely and not _is_kept(source, now_ms=now_ms):
         yield _mismatches(source)
+
+
+def _is_kept(source: SourceFacts, *, now_ms: int) -> bool:
+    """Whether requests that match no secret are a rotation's, whose finding says so."""
+    waiting = source.rotation is not None and source.rotation.waiting > 0
+    return waiting or _is_armed(source, now_ms=now_ms)
 
 
 def _is_armed(source: SourceFacts, *, now_ms: int) -> bool:
@@ -43,13 +48,17 @@ def _rotation(source: SourceFacts, *, now_ms: int) -> Iterator[Finding]:
     finish = f"relay rotate finish --source {shlex.quote(source.name)}"
     name, dropped = source.name, f"{requests(source.dropped)} dropped at the quarantine's limit"
     if rotation.waiting:
-        why = f"they expire in {span(rotation.expires_ms - now_ms)}"
+        # A stranger's are kept too, and only the sender repeats a request after its known waits.
+        is_senders = source.traffic.refusals.retried > 0
+        origin = "retried as the sender does" if is_senders else "they may come from a stranger"
+        why = f"they match no secret, and expire in {span(rotation.expires_ms - now_ms)}; {origin}"
         yield Finding(
-            severity="page",
+            severity="page" if is_senders or source.dropped else "info",
             what=f"{requests(rotation.waiting)} of source {name} wait for its new secret",
             since_ms=rotation.begun_ms,
             why=f"{why}; {dropped}" if source.dropped else why,
-            next=finish,
+            # They are verified again as soon as a reload brings the secret.
+            next=finish if is_armed else "relay reload",
             runbook="relayrotationunfinished",
         )
     elif is_armed and source.dropped:
@@ -102,12 +111,12 @@ def _clock(source: SourceFacts, clock: str, *, is_untimely: bool) -> Iterator[Fi
     refusals, skew_s = source.traffic.refusals, source.traffic.skew_s
     state = "" if skew_s is None else f"{clock} is {ahead(skew_s, of=_SENDERS)}"
     if is_untimely:
-        why = f"{requests(refusals.untimely)} refused since the last verified one"
         yield Finding(
             severity="page" if refusals.untimely >= UNTIMELY_MIN else "info",
             what=f"every request of source {source.name} is too old or in the future",
             since_ms=refusals.first_ms,
-            why=f"{why}; {state}" if state else why,
+            why=f"{requests(refusals.untimely)} refused since the last verified one; "
+            + _untimely(refusals.skew_s, clock),
             next="timedatectl status",
             runbook="relayclockskew",
         )
@@ -120,6 +129,17 @@ def _clock(source: SourceFacts, clock: str, *, is_untimely: bool) -> Iterator[Fi
             next="timedatectl status",
             runbook="relayclockskew",
         )
+
+
+def _untimely(skew_s: float, clock: str) -> str:
+    """Say how far off a request was, and what that means."""
+    age = span(abs(skew_s) * 1000)
+    if skew_s < 0:
+        return f"the last was signed {age} in the future: {clock} or the sender's is wrong"
+    return (
+        f"the last was signed {age} before it came: {clock} or the sender's is wrong, or it was "
+        "held up or repeated on its way"
+    )
 
 
 def _mismatches(source: SourceFacts) -> Finding:

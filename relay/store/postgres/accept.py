@@ -19,7 +19,7 @@ Arrival = tuple[Event, Sequence[Verdict], Total]
 # that insert the same events in opposite orders would wait for each other for ever.
 # A delivery is due by the earlier one of two times: a relay learns only with its next survey that
 # the database's clock was set back, and what it accepts until then must not wait.
-_ADD = f"""
+ADD = f"""
 WITH shared AS MATERIALIZED (
     SELECT {acceptance_lock.SHARED},
         floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now
@@ -138,7 +138,7 @@ class Acceptance:
                 storable(each.why) if each.outcome == "fails" else None for _, each in verdicts
             ],
         }
-        rows = yield Query(_ADD, values)
+        rows = yield Query(ADD, values)
         return [n for (n,) in rows]
 
 

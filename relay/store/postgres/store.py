@@ -30,12 +30,12 @@ from relay.store.postgres.audit import PostgresAudit
 from relay.store.postgres.backlogs import Backlogs
 from relay.store.postgres.backup import PostgresBackups
 from relay.store.postgres.connection import Connection
-from relay.store.postgres.driver import Query, Steps
 from relay.store.postgres.integrity import PostgresInspections
 from relay.store.postgres.leasing import Leasing
 from relay.store.postgres.operations import PostgresOperations
 from relay.store.postgres.ownership import PostgresOwnership
 from relay.store.postgres.personal_data import PostgresPersonalDataSteps
+from relay.store.postgres.probe import probe
 from relay.store.postgres.quarantine import PostgresQuarantine
 from relay.store.postgres.reconstructions import PostgresReconstructions
 from relay.store.postgres.request_budgets import PostgresRequestBudgets
@@ -55,16 +55,6 @@ from relay.store.totals import Totals
 
 FOLLOW_EVERY_S = 5.0
 """Interval at which a relay reads what the others have changed."""
-
-_PROBE = """
-INSERT INTO relay.state (name, value) VALUES ('probed', %s)
-ON CONFLICT (name) DO UPDATE SET value = excluded.value
-"""
-
-
-def _probe(times_ms: Sequence[int]) -> Steps[Sequence[None]]:
-    yield Query(_PROBE, (max(times_ms),))
-    return [None] * len(times_ms)
 
 
 class PostgresStore:
@@ -233,8 +223,8 @@ class PostgresStore:
             lambda db: due_queries.first_due(db, sinks, now_ms=now_ms)
         )
 
-    async def probe(self, *, now_ms: int) -> None:
-        await self._writer.submit(_probe, now_ms)
+    async def probe(self, *, size: int) -> None:
+        await self._writer.submit(probe, size)
 
     async def respond(self) -> None:
         await self._writer.respond()

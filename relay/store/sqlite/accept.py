@@ -1,5 +1,6 @@
 """Insertion of events with their deliveries, many in one statement."""
 
+import secrets
 from collections.abc import Container, Sequence
 from operator import attrgetter
 
@@ -80,6 +81,7 @@ _KEEP = """
 INSERT INTO unreadable (source, digest, received_at, reason, headers, body)
 VALUES {rows} ON CONFLICT DO NOTHING
 """
+_PROBED = Verdict("", "takes", "")
 _KEPT = attrgetter("source", "digest", "received_ms", "reason", "headers", "body")
 
 
@@ -155,6 +157,27 @@ class Acceptance:
         outcomes = self(db, arrivals)
         first = self._last - len(arrivals) + 1
         return [(outcome, seq) for seq, outcome in enumerate(outcomes, first)]
+
+    def rehearse(self, db: sqlite3.Connection, sizes: Sequence[int]) -> list[None]:
+        """Insert an event with a body of the largest size, and take it back.
+
+        Its number goes to the next event, and its id, which no sender can have, is not remembered.
+        """
+        event = Event(
+            source="",
+            id=secrets.token_hex(16),
+            kind="probe",
+            created_at=None,
+            received_ms=0,
+            body=b"." * max(sizes),
+        )
+        arrival = event, [_PROBED], Total("", event.known_kind, "")
+        db.execute("SAVEPOINT probe")
+        self._insert(db, [(self._last + 1, arrival)])
+        # After an error SQLite may have rolled back the whole transaction; its caller does it.
+        db.execute("ROLLBACK TO probe")
+        db.execute("RELEASE probe")
+        return [None] * len(sizes)
 
     @property
     def last(self) -> int:

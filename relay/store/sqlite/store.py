@@ -101,6 +101,7 @@ class SqliteStore:
         self._held = held
         self._files = files
         self._accept = Statement(accept.numbered, gathers=True)
+        self._rehearse = accept.rehearse
         self.filters = filters
         self._totals = totals
         self._counted = counted
@@ -287,9 +288,14 @@ class SqliteStore:
             lambda db: queries.first_due(db, sinks, now_ms=now_ms, cancelled=cancelled)
         )
 
-    async def probe(self, *, now_ms: int) -> None:
+    async def probe(self, *, size: int) -> None:
         self._shared.room.require()
-        await self._writer.execute(queries.REMEMBER, "probed", now_ms)
+        await self._writer.submit(self._probe, size)
+
+    def _probe(self, db: sqlite3.Connection, sizes: Sequence[int]) -> Sequence[None]:
+        results = self._rehearse(db, sizes)
+        queries.remember(db, "probed", self.clock.now_ms())
+        return results
 
     async def respond(self) -> None:
         # Not `submit`, which raises at once if the queue is full because the disk hangs.

@@ -29,7 +29,7 @@ from relay.store.sqlite.integrity import check, inspect
 from relay.store.sqlite.opening import open_store
 from relay.store.sqlite.settings import SqliteSettings
 from relay.store.sqlite.store import SqliteStore
-from tests.conftest import NOW_MS, ManualClock
+from tests.conftest import ManualClock
 from tests.store.conformance import accept, event, lease, settlement, unreadable
 
 
@@ -311,7 +311,7 @@ async def test_below_the_floor_only_outcomes_are_written(
         for refused in (
             store.accept(event("b"), [], lambda _: None),
             store.keep(unreadable(), lambda _: None),
-            store.probe(now_ms=NOW_MS),
+            store.probe(size=1024),
         ):
             with pytest.raises(StoreFull, match="min_free"):
                 await refused

@@ -13,7 +13,7 @@ from relay.store.sessions import SESSIONS_MAX
 from relay.store.sqlite.opening import open_store
 from relay.store.sqlite.settings import SqliteSettings
 from relay.store.sqlite.store import SqliteStore
-from tests.conftest import NOW_MS, ManualClock
+from tests.conftest import ManualClock
 from tests.store.test_sessions import find, identifier, log_in
 
 
@@ -31,7 +31,7 @@ async def test_an_operator_can_log_in_below_the_floor_of_free_space(
     settings = SqliteSettings(path=str(tmp_path / "relay.db"), min_free=Size.parse("1000000GiB"))
     store = await open_store(settings, clock=clock)
     with pytest.raises(StoreFull):
-        await store.probe(now_ms=NOW_MS)
+        await store.probe(size=1024)
     await log_in(store)
     assert await find(store) is not None
     await store.close()

@@ -14,7 +14,7 @@ from relay.store.sqlite.driver import open_reader, sqlite3
 from relay.store.sqlite.opening import open_store
 from relay.store.sqlite.settings import SqliteSettings
 from relay.store.sqlite.store import SqliteStore
-from tests.conftest import NOW_MS, ManualClock
+from tests.conftest import ManualClock
 from tests.store.conformance import accept, event
 
 DAY_MS = 86_400_000
@@ -63,7 +63,7 @@ async def test_nothing_is_accepted_after_the_file_was_truncated(
             with pytest.raises(StoreBroken, match=r"relay\.db was cut short"):
                 await store.accept(event("after"), [], lambda _: None)
         with pytest.raises(StoreBroken):
-            await store.probe(now_ms=NOW_MS)
+            await store.probe(size=1024)
 
 
 async def test_closing_reports_a_truncated_file(path: Path, clock: ManualClock) -> None:

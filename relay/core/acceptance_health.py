@@ -1,0 +1,33 @@
+"""What the last acceptances of events met at the store, whoever sent them."""
+
+import math
+
+from relay.core.clock import Clock
+from relay.core.errors import StoreError
+
+
+class AcceptanceHealth:
+    """Shared by those who accept events and those who say whether any can be."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._succeeded_s = -math.inf
+        self.failure: StoreError | None = None
+        """The last failure since the last success."""
+        self.failed_bytes = 0
+        """Size of the largest body that failed since then."""
+
+    def succeed(self) -> None:
+        """Note that a new event was stored in time."""
+        self._succeeded_s = self._clock.monotonic()
+        self.failure = None
+        self.failed_bytes = 0
+
+    def fail(self, error: StoreError, size: int = 0) -> None:
+        """Note that a request could not be stored, or not in time."""
+        self.failure = error
+        self.failed_bytes = max(self.failed_bytes, size)
+
+    def is_proven(self, within_s: float) -> bool:
+        """Whether the last acceptance succeeded, so many seconds ago at most."""
+        return self.failure is None and self._clock.monotonic() - self._succeeded_s < within_s
