@@ -65,6 +65,9 @@ async def _at(at_s: float, world: "World", disturb: Callable[["World"], Awaitabl
 async def _stop(world: "World") -> None:
     if (member := world.any_member()) is not None:
         world.log(f"{member.name} stops")
+        if world.is_shared and world.serving == [member]:
+            # The stop waits until another relay has taken its sinks over.
+            world.join()
         await world.stop(member)
         await asyncio.sleep(world.random.uniform(0, 1))
         world.join()
