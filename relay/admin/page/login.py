@@ -112,7 +112,7 @@ async def _login(
 ) -> Response:
     place = access.place(request)
     status, problem = (200, "") if result is None else _explained(result)
-    return await rendering.page(
+    response = await rendering.page(
         request,
         "login.html",
         status,
@@ -121,6 +121,9 @@ async def _login(
         next=_target(target),
         problem=problem,
     )
+    if result is not None and result.wait_s:
+        response.headers["Retry-After"] = str(result.wait_s)
+    return response
 
 
 def _target(text: str) -> str:

@@ -370,6 +370,7 @@ async def test_a_wrong_token_gets_no_session(relay: Relay) -> None:
         for number in range(KNOWN.tries):
             answer = await visitor.post("/login", {"token": f"guess-{number}"})
         assert answer.status_code == 429
+        assert int(answer.headers["Retry-After"]) > 0
         assert not visitor.client.cookies
 
 
