@@ -37,6 +37,8 @@ PROOFS = {
     "test_a_parked_sink_keeps_its_backlog_and_recovers_by_a_probe",
     "It refuses one event": "tests/delivery/test_dispatcher.py::"
     "test_a_refused_event_is_a_dead_letter_at_once",
+    "It refuses everything": "tests/delivery/test_refusals.py::"
+    "test_a_destination_that_refuses_everything_costs_four_events",
     "`when` fails on an event": "tests/receiver/test_app.py::"
     "test_a_rule_that_fails_on_an_event_makes_a_dead_letter_of_its_delivery",
     "A sink was removed from the config": "tests/app/test_reload.py::"
@@ -60,6 +62,14 @@ PROOFS = {
     "test_a_server_that_hangs_is_answered_503_and_nothing_is_lost",
     "The server runs with": "tests/store/postgres/test_start.py::"
     "test_settings_with_which_a_server_forgets_are_warned_of",
+    "The schema is in a database": "tests/store/postgres/test_encodings.py::"
+    "test_an_existing_schema_opens_with_a_warning_and_delivers",
+    "The database's password was": "tests/app/test_database_access.py::"
+    "test_a_rotated_password_is_taken_while_nothing_can_connect_by_the_old_one",
+    "`store.path` is where no file": "tests/cli/test_check_cases.py::"
+    "test_a_start_warns_of_a_mistake_and_a_path_that_keeps_no_files_ends_it_with_78",
+    "No relay has used the store": "tests/app/test_startup.py::"
+    "test_a_store_that_no_relay_has_used_before_is_logged_as_new",
     "Python's SQLite is older": "tests/app/test_store_report.py::"
     "test_only_an_sqlite_with_the_wal_reset_bug_causes_a_warning",
     # To the process
@@ -79,6 +89,8 @@ PROOFS = {
     "test_a_relay_ends_in_order_when_a_newer_one_migrates_the_schema_beyond_it",
     "The config has faults": "tests/guarantees/test_drain.py::"
     "test_a_bad_config_is_refused_with_every_fault",
+    "The config has a mistake": "tests/app/test_reload.py::"
+    "test_a_mistake_of_a_config_that_could_run_is_logged_and_used",
     "A request offers to upgrade": "tests/receiver/test_hostile_heads.py::"
     "test_an_offer_to_upgrade_is_ignored_and_its_event_is_taken",
     "More connections than the relay": "tests/server/test_connection_limit.py::"

@@ -154,8 +154,10 @@ def _prove_nobody_is_held_up(asked: Sequence[Asked], books: Books) -> str:
     """
     apart = [each.seconds for each in asked if books.row(each) is None]
     rows = [
-        [each.seconds for each in asked if books.row(each) == number]
+        row
         for number in range(len(books.rows))
+        # Nothing came beside a reload during which the load had no processor.
+        if (row := [each.seconds for each in asked if books.row(each) == number])
     ]
     beside = list(chain.from_iterable(rows))
     figures = (
