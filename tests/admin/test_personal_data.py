@@ -122,7 +122,8 @@ async def test_after_an_erasure_no_file_of_a_running_relay_holds_the_address(
             delivered = await relay.metric("relay_deliveries_total", sink="echo")
             dead = await relay.metric("relay_dead_letters", sink="refuses")
             tried = {request.target for request in destination.requests}
-            return delivered >= 6 and dead >= 6 and {"/down", "/hangs"} <= tried
+            # The fifth refusal parks the sink: what is refused from then on waits.
+            return delivered >= 6 and dead >= 4 and {"/down", "/hangs"} <= tried
 
         await until(all_at_work, what="deliveries of every kind")
         folder = relay.store.parent
@@ -133,7 +134,7 @@ async def test_after_an_erasure_no_file_of_a_running_relay_holds_the_address(
 
         assert erased["wiped"]
         assert in_files(folder, ANN, CASES[2], SECOND_LINE) == []
-        assert (erased["events"], erased["unreadable"], erased["dead"]) == (5, 1, 5)
+        assert (erased["events"], erased["unreadable"], erased["dead"]) == (5, 1, 4)
         assert erased["pending"] == 10
         assert {each["sink"] for each in erased["told"]} == {"echo"}
         assert {each["sink"] for each in erased["unconfirmed"]} >= {"refuses", "down"}
