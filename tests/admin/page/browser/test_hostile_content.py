@@ -64,7 +64,8 @@ async def reports() -> AsyncIterator[Reports]:
 
 def answer(request: Request) -> Reply:
     """Refuse with what the sender sent."""
-    return Reply(422, request.body[:2000]) if request.target == "/leads" else Reply()
+    is_refused = request.target == "/leads" and b"taken-" not in request.body
+    return Reply(422, request.body[:2000]) if is_refused else Reply()
 
 
 @pytest.fixture(scope="module")
@@ -76,9 +77,14 @@ async def relay(tmp_path_factory: pytest.TempPathFactory, reports: Reports) -> A
         settings = service.read(folder, tables=ADMIN, destination=destination)
         async with service.serving(settings) as relay:
             dead = 0
-            for name, text in HOSTILE.items():
+            for taken, (name, text) in enumerate(HOSTILE.items(), 1):
                 dead += await send_everywhere(relay, name, text)
-            await relay.until_counted("relay_deliveries_total", "dead", "leads", value=dead)
+                await relay.until_counted("relay_deliveries_total", "dead", "leads", value=dead)
+                # The fifth refusal with no success between them would park the sink.
+                await send(relay, body(f"taken-{name}", "lead.captured"))
+                await relay.until_counted(
+                    "relay_deliveries_total", "delivered", "leads", value=taken
+                )
             yield relay
 
 
