@@ -108,7 +108,7 @@ async def test_a_lead_arrives_in_time_whatever_the_api_does(
         assert time.monotonic() - started_s < LIMIT_S + SLACK_S
         counts = {
             name: await relay.metric("relay_enrichments_total", result=name)
-            for name in (result, "failed")
+            for name in (result, "failed", "late")
         }
         assert sum(counts.values()) == 1
     assert "50%" not in request.header.get("relay-watched", "")
