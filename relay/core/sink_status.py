@@ -43,7 +43,7 @@ class SinkStatus(msgspec.Struct, frozen=True, kw_only=True):
     state: State | Literal["not configured", "standby"]
     """`standby`: no relay of a cluster dispatches it yet, or it has not said how the sink is."""
     since_ms: int | None = None
-    """Start of the current state, or of this process if that is later."""
+    """Start of the current state, over restarts, as far as the stored states tell."""
     in_flight: int = 0
     delivered_last_minute: int = 0
     next_try_ms: int | None = None

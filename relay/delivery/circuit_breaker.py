@@ -122,6 +122,10 @@ class CircuitBreaker:
         """Time of the next probe of a throttled or parked sink."""
         return None if self.state in ("active", "paused") else self._tried.at_s
 
+    def restore(self, state: State) -> None:
+        """Begin in the state that sends had shown before a restart; probes are due at once."""
+        self._health = state
+
     def pause(self) -> None:
         """Block all sends until `resume`; the outcomes of those in flight are still recorded."""
         self._paused = True

@@ -161,6 +161,11 @@ class Dispatcher:
                 wait_s = self._start_all(group)
                 await self._wait(wait_s)
 
+    def restore(self, state: State, *, since_ms: int) -> None:
+        """Begin in the state in which the sink was left, by this relay or another one."""
+        self._breaker.restore(state)
+        self._reporter.restore(state, since_ms=since_ms)
+
     def pause(self, *, since_ms: int | None = None) -> None:
         """Start nothing until `resume`; sends in flight end normally.
 

@@ -44,6 +44,10 @@ class DeliveryReporter:
         is_past = delivered_ms is not None and delivered_ms <= self._clock.now_ms()
         return delivered_ms if is_past else None
 
+    def restore(self, state: State, *, since_ms: int) -> None:
+        """Go on from the state in which the sink was left."""
+        self._state, self._since_ms = state, since_ms
+
     def state(self, state: State, *, since_ms: int | None = None) -> None:
         """Publish the sink's state; `since_ms` if it did not start now."""
         if state != self._state:

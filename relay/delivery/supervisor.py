@@ -22,7 +22,7 @@ from relay.core.standstill import REBUILD_S, Standstill
 from relay.delivery.configured_sink import ConfiguredSink
 from relay.delivery.dispatcher import Dispatcher
 from relay.store import Backlog, Store
-from relay.store.sink_states import KEPT_MS, was_parked
+from relay.store.sink_states import KEPT_MS, Span, last_state, was_parked
 from relay.telemetry import log
 from relay.telemetry.activity_stream import ActivityStream
 from relay.telemetry.metrics import Metrics
@@ -96,16 +96,18 @@ class DispatcherSupervisor:
         """Run the dispatchers as tasks of the group; paused sinks stay paused."""
         self._parts = parts
         self._ownership.configure(self._members)
-        paused, parked = await self.paused(), await self._parked()
+        paused, states = await self.paused(), await self._states()
         for member in self._members.values():
-            self._begin(member, paused, parked)
+            self._restore(member, states)
+            self._begin(member, paused, _parked(states))
 
     async def begin(self, sink: str) -> None:
         """Start to send; harmless for a sink that is gone, or begun already."""
         async with self._turn:
-            paused, parked = await self.paused(), await self._parked()
+            paused, states = await self.paused(), await self._states()
             if (member := self._members.get(sink)) is not None:
-                self._begin(member, paused, parked, self._leaving_as(sink))
+                self._restore(member, states)
+                self._begin(member, paused, _parked(states), self._leaving_as(sink))
 
     async def end(self, sink: str, *, grace: Duration) -> None:
         """Start nothing more, and return once nothing is in flight and no outcome unsettled.
@@ -185,10 +187,15 @@ class DispatcherSupervisor:
         """The sinks that an operator has paused, configured now or not, and since when."""
         return await self._store.operations.paused()
 
-    async def _parked(self) -> Container[str]:
-        """The sinks that the relay which dispatched them last has left parked."""
-        states = await self._store.sink_states.since(self._clock.now_ms() - KEPT_MS)
-        return {sink for sink, spans in states.items() if was_parked(spans)}
+    async def _states(self) -> Mapping[str, Sequence[Span]]:
+        """The states in which the relays that dispatched the sinks have left them."""
+        return await self._store.sink_states.since(self._clock.now_ms() - KEPT_MS)
+
+    def _restore(self, member: ConfiguredSink, states: Mapping[str, Sequence[Span]]) -> None:
+        last = last_state(states.get(member.name, ()))
+        # A pause is an operator's, and kept elsewhere.
+        if member.life is None and last is not None and last.state not in (None, "paused"):
+            member.dispatcher.restore(last.state, since_ms=last.from_ms)
 
     def adopt(
         self,
@@ -447,6 +454,10 @@ class DispatcherSupervisor:
 
     def _everyone(self) -> list[ConfiguredSink]:
         return [*self._members.values(), *self._leaving]
+
+
+def _parked(states: Mapping[str, Sequence[Span]]) -> Container[str]:
+    return {sink for sink, spans in states.items() if was_parked(spans)}
 
 
 async def _stop(dispatcher: Dispatcher, life: asyncio.Task[None] | None, grace: Duration) -> None:

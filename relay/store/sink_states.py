@@ -47,6 +47,19 @@ def was_parked(spans: Iterable[Span]) -> bool:
     return shown[-1:] == ["parked"]
 
 
+def last_state(spans: Sequence[Span]) -> Span | None:
+    """Return the last known state as one span, which unknown times do not interrupt."""
+    known = [span for span in spans if span.state is not None]
+    if not known:
+        return None
+    last = first = known[-1]
+    for span in reversed(known):
+        if span.state != last.state:
+            break
+        first = span
+    return Span(last.state, first.from_ms, last.to_ms)
+
+
 def spans_since(
     since_ms: int, known: Iterable[Sequence[Any]], changes: Iterable[Sequence[Any]]
 ) -> dict[str, list[Span]]:

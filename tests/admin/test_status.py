@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from relay.app import maintenance, sink_history
+from relay.store.sink_states import Span
 from relay.store.sqlite.store import SqliteStore
 from relay.telemetry.traffic import SKEWS_MIN
 from tests import service
@@ -16,7 +18,7 @@ from tests.app.reloading import Party, body, party, sink
 from tests.caller import now_s, post, signed
 from tests.operator import ADMIN, Operator, operating
 from tests.service import Relay, ShiftedClock
-from tests.stub_server import Reply, StubServer
+from tests.stub_server import Reply, StubServer, until
 
 HOUR_S = 3600
 
@@ -92,6 +94,46 @@ async def test_the_pause_time_of_a_sink_survives_a_restart(tmp_path: Path) -> No
         await relay.ask(post(body("evt_1"), ("Service-Signature", _later(clock)), sign=False))
         after = (await found(operator))["sink crm is paused"]
     assert (after["severity"], after["since_ms"]) == ("ticket", before["since_ms"])
+
+
+@pytest.mark.parametrize(("code", "state"), [(401, "parked"), (503, "throttled")])
+async def test_the_time_of_a_state_survives_restarts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, state: str
+) -> None:
+    monkeypatch.setattr(sink_history, "COMPARE_EVERY_S", 0.01)
+    monkeypatch.setattr(maintenance, "HEARTBEAT_EVERY_S", 0.01)
+    clock, events = ShiftedClock(), [f"evt_{number}" for number in range(6)]
+    async with StubServer() as destination:
+        destination.reply = lambda _: Reply(code)
+        settings = service.read(tmp_path, tables=ADMIN + sink("crm", destination.url()))
+        async with service.serving(settings, clock=clock) as relay, operating(relay) as operator:
+            for each in events:
+                await relay.ask(post(body(each)))
+            before = await until_found(operator, f"sink crm is {state}")
+            while not (span := await _last_span(relay)) or span.state != state:
+                await asyncio.sleep(0.01)
+            recorded_ms = clock.now_ms()
+            while (await operator.get("/status"))["store"]["alive_ms"] <= recorded_ms:
+                await asyncio.sleep(0.01)
+        for _ in range(2):
+            clock.shift_s += HOUR_S
+            async with (
+                service.serving(settings, clock=clock) as relay,
+                operating(relay) as operator,
+            ):
+                tries = len(destination.requests)
+                await until(lambda n=tries: len(destination.requests) > n, what="a probe")  # type: ignore[misc]
+                after = await until_found(operator, f"sink crm is {state}")
+                assert 0 <= after["since_ms"] - before["since_ms"] < 60_000
+                assert after["severity"] == "ticket"
+        destination.reply = lambda _: Reply()
+        async with service.serving(settings, clock=clock) as relay, operating(relay) as operator:
+            await relay.until_counted("relay_deliveries_total", "delivered", "crm", value=6)
+            assert f"sink crm is {state}" not in await found(operator)
+
+
+async def _last_span(relay: Relay) -> Span | None:
+    return (await relay.service._store.sink_states.since(0)).get("crm", [None])[-1]
 
 
 def _later(clock: ShiftedClock) -> str:

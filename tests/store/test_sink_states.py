@@ -8,7 +8,7 @@ import pytest
 
 from relay.core.sink_status import State
 from relay.store import Store
-from relay.store.sink_states import KEPT_MS, Span
+from relay.store.sink_states import KEPT_MS, Span, last_state
 from tests.conftest import NOW_MS, ManualClock
 from tests.store.places import Place, PostgresPlace
 
@@ -52,6 +52,15 @@ async def test_changes_are_spans_after_a_restart(place: Place) -> None:
             "crm": [Span("active", NOW_MS, NOW_MS + 5), Span("parked", NOW_MS + 5, None)],
             "slack": [Span("paused", NOW_MS, None)],
         }
+
+
+def test_the_last_state_goes_on_over_times_in_which_it_is_unknown() -> None:
+    assert last_state([]) is None
+    assert last_state([Span(None, 1, None)]) is None
+    active = Span("active", 1, 5)
+    parked = [active, Span("parked", 5, 10), Span(None, 10, 15), Span("parked", 15, 20)]
+    assert last_state([*parked, Span(None, 20, None)]) == Span("parked", 5, 20)
+    assert last_state([*parked, Span("active", 20, None)]) == Span("active", 20, None)
 
 
 async def test_the_same_state_again_adds_no_row(store: Store, place: Place) -> None:
