@@ -27,8 +27,8 @@ class Client(msgspec.Struct, frozen=True):
     is_proxied: bool = False
     """Whether the peer is a trusted proxy."""
     forwarded: Address | None = None
-    """The right-most forwarded address that belongs to no trusted proxy: the one that the proxy
-    has seen itself. What is to its left is the sender's own text."""
+    """The last forwarded address that belongs to no trusted proxy: a trusted one has added it. The
+    sender may have written those before it."""
 
     @property
     def address(self) -> Address | None:

@@ -1,7 +1,7 @@
 """Limits of wrong tokens on the admin listener: by address, network, proxy and in total.
 
-A try is taken before its token is looked at: a limit that lets the right token pass all the same
-slows nobody down who searches for it. All is in memory; each relay of a cluster counts by itself.
+Each try counts before its token is compared: if the right token passed over the limit, guessing
+would be as fast as without one. The counts are in memory, and each relay of a cluster has its own.
 """
 
 import hashlib
@@ -71,7 +71,7 @@ class GuessLimits:
         self._clock = clock
         self._secret = os.urandom(32)
         self._free_at: dict[_Key, float] = {}
-        """By what is counted: the time at which all of its tries are free again."""
+        """Times at which all tries are free again: by address, network, proxy and in total."""
         self._sweep_at = _SWEEP_AT
         self._known: OrderedDict[_Key, float] = OrderedDict()
         """By address: the time of its last right token."""
@@ -125,7 +125,7 @@ class GuessLimits:
         yield ("total",), TOTAL
 
     def _sweep(self, now_s: float) -> None:
-        """Forget what is free again; what is left is bounded by the total."""
+        """Forget those whose tries are all free; the total allowance bounds the rest."""
         if len(self._free_at) > self._sweep_at:
             self._free_at = {key: at_s for key, at_s in self._free_at.items() if at_s > now_s}
             self._sweep_at = max(_SWEEP_AT, 2 * len(self._free_at))

@@ -1,4 +1,4 @@
-"""The words in which a rule's findings are told; no address in a rule is repeated."""
+"""Wording of the findings about a rule; they never repeat an address from it."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""What the last acceptances of events met at the store, whoever sent them."""
+"""Whether the store has taken the last events, whoever sent them."""
 
 import math
 
@@ -29,5 +29,5 @@ class AcceptanceHealth:
         self.failed_bytes = max(self.failed_bytes, size)
 
     def is_proven(self, within_s: float) -> bool:
-        """Whether the last acceptance succeeded, so many seconds ago at most."""
+        """Whether an event was stored within the last seconds, and none has failed since."""
         return self.failure is None and self._clock.monotonic() - self._succeeded_s < within_s

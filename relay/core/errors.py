@@ -178,9 +178,9 @@ class Misconfigured(SinkError):
 
 
 class RefusesAll(Misconfigured):
-    """Refusals of so many events in a row, with no success between, that no event is at fault.
+    """The destination refuses one event after another, so no single event is at fault.
 
-    The relay makes it of `Refused`; a sink does not raise it.
+    Sinks raise `Refused`; the relay replaces it by this.
     """
 
 

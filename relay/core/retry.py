@@ -75,7 +75,7 @@ def standing(delivery: Delivery, taken_ms: int | None) -> Standing:
 def result_of(error: SinkError, *, refuses_all: bool = False) -> Result:
     """Return the result of a first attempt that fails with this error.
 
-    `refuses_all` means that the destination has refused so many that a refusal is its own fault.
+    With `refuses_all`, the destination is to blame for a refusal, because it refuses every event.
     """
     match error:
         case Refused():

@@ -39,7 +39,7 @@ class Standstill(msgspec.Struct):
         `due_s` is the time since which a delivery is due, None if none is, or the sink is not
         active. `last_start_s` is the time of the last start of a send.
         """
-        # Nobody saw what happened in a longer gap, as in an outage of the store or a halt.
+        # A longer gap was not observed: the store was away, or the process stood still.
         before_s = max(self.looked_s, now_s - GAP_S)
         unseen_s, self.looked_s = before_s - self.looked_s, now_s
         if due_s is None or (reason is not None and reason not in BRIEF):
@@ -58,5 +58,5 @@ class Standstill(msgspec.Struct):
         self.since_s, self.seconds, self.is_rebuilt = None, 0.0, False
 
     def needs_rebuild(self) -> bool:
-        """Whether the dispatcher is to be built anew, which is done once per standstill."""
+        """Whether to build the dispatcher anew: once in each standstill."""
         return self.seconds >= REBUILD_S and not self.is_rebuilt

@@ -81,7 +81,7 @@ def judge_batch(
     is_current: bool,
     last_delivered_ms: int | None,
 ) -> list[AttemptResult]:
-    """Blame refusals on the destination where so many came in a row, else on their events.
+    """Blame a long series of refusals on the destination, and any other on its event.
 
     `is_current` is False for a batch that started before the sink was closed: its successes do
     not open it again. `last_delivered_ms` is the sink's last success before the batch.

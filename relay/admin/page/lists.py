@@ -1,7 +1,7 @@
-"""Lists of open pages: their newest rows, or those that a page in use holds in their places.
+"""Lists on open pages: their newest rows, or the rows that must stay in place.
 
-A page whose list is under the pointer or has the focus asks for the positions that it shows, by the
-header `Relay-Held`. Those rows are read again, and what came since is only counted.
+If a list is under the pointer or has the focus, the page sends the positions of its rows in the
+header `Relay-Held`. The view reads those rows again, and only counts newer ones.
 """
 
 import re
@@ -37,7 +37,7 @@ are more than that."""
 
 
 def held_of(header: str) -> Held:
-    """Parse the header; what a script of ours would not send is left out."""
+    """Parse the header; ignores what the page's script would not send."""
     matches = filter(None, map(_ITEM.fullmatch, header.split(",")))
     return {
         name: Range(min(int(newest), NUMBER_MAX - 1), int(oldest)) if newest else Range()
@@ -53,64 +53,60 @@ class Listed(msgspec.Struct, frozen=True):
     attributes: Mapping[str, object]
 
 
-async def listed(
-    held: Held,
-    name: str,
-    page: Any,
-    read: Callable[[Any], Awaitable[Any]],
-    *,
-    rows: str,
-    position: str,
-    estimate: Estimate | None = None,
-) -> Listed:
-    """Read one page of a list, or the rows that are held of it.
+class ListReader(msgspec.Struct, frozen=True):
+    """Reads a list that the API returns in pages, newest first."""
 
-    `rows` and `position` name the response's list, and the number by which its rows are in order.
-    """
-    if page.before is not None:
-        return Listed(await read(page), {"id": name, "data-hold": "always"})
-    if name not in held:
-        response = await read(page)
-        shown = _positions(response, rows, position)
+    read: Callable[[Any], Awaitable[Any]]
+    """Takes the page that is wanted."""
+    rows: str
+    """Field of the response that holds the rows."""
+    position: str
+    """Field of a row by which the list is in order."""
+    estimate: Estimate | None = None
+
+    async def page(self, held: Held, name: str, page: Any) -> Listed:
+        """Read one page, or the rows of it that are held."""
+        if page.before is not None:
+            return Listed(await self.read(page), {"id": name, "data-hold": "always"})
+        if name in held:
+            return await self._held(name, held[name], page)
+        response = await self.read(page)
+        shown = self._positions(response)
         newest = shown[0] if shown else 0
         oldest = 0 if response.next is None else shown[-1] if shown else response.next
         return Listed(response, _attributes(name, Range(newest, oldest)))
-    span = held[name]
-    more = min(2 * page.limit, PAGE_MAX)
-    response = await read(replace(page, before=span.newest + 1, limit=more))
-    if span.oldest:
-        kept = [each for each in getattr(response, rows) if getattr(each, position) >= span.oldest]
-        response = replace(response, **{rows: kept, "next": span.oldest})
-    count, is_over = await _newer(span, page, read, rows, position, estimate)
-    return Listed(response, _attributes(name, span, count, is_over=is_over))
+
+    async def _held(self, name: str, span: Range, page: Any) -> Listed:
+        more = min(2 * page.limit, PAGE_MAX)
+        response = await self.read(replace(page, before=span.newest + 1, limit=more))
+        if span.oldest:
+            kept = [
+                row
+                for row in getattr(response, self.rows)
+                if getattr(row, self.position) >= span.oldest
+            ]
+            response = replace(response, **{self.rows: kept, "next": span.oldest})
+        count, is_over = await self._newer(span, page)
+        return Listed(response, _attributes(name, span, count, is_over=is_over))
+
+    async def _newer(self, span: Range, page: Any) -> tuple[int, bool]:
+        """Count the rows above the held ones; returns whether there are more than that."""
+        response = await self.read(replace(page, limit=NEWER_MAX))
+        shown = self._positions(response)
+        count = sum(each > span.newest for each in shown)
+        is_over = bool(count) and count == len(shown) and response.next is not None
+        if not is_over or self.estimate is None:
+            return count, is_over
+        estimated, is_more = await self.estimate(shown[0], span.newest)
+        return max(count, estimated), is_more
+
+    def _positions(self, response: Any) -> Sequence[int]:
+        return [getattr(row, self.position) for row in getattr(response, self.rows)]
 
 
 def unpaged(name: str) -> Mapping[str, object]:
     """Return the attributes of a list that is always shown whole."""
     return {"id": name, "data-hold": "auto"}
-
-
-async def _newer(  # noqa: PLR0917
-    span: Range,
-    page: Any,
-    read: Callable[[Any], Awaitable[Any]],
-    rows: str,
-    position: str,
-    estimate: Estimate | None,
-) -> tuple[int, bool]:
-    """Count what is newer than the held rows."""
-    response = await read(replace(page, limit=NEWER_MAX))
-    shown = _positions(response, rows, position)
-    count = sum(each > span.newest for each in shown)
-    is_over = bool(count) and count == len(shown) and response.next is not None
-    if not is_over or estimate is None:
-        return count, is_over
-    estimated, is_more = await estimate(shown[0], span.newest)
-    return max(count, estimated), is_more
-
-
-def _positions(response: Any, rows: str, position: str) -> Sequence[int]:
-    return [getattr(each, position) for each in getattr(response, rows)]
 
 
 def _attributes(

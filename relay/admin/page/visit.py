@@ -62,7 +62,7 @@ class Visit(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def as_of_ms(self) -> int:
-        """When the oldest of what is shown was read."""
+        """Time at which the oldest of the shown results was read."""
         return self.now_ms - self.slow.age_ms
 
     def require_admin(self, problem: str) -> None:

@@ -79,7 +79,6 @@ class Database:
         self._schema = schema
         self.is_listening = False
         self.dsn = dsn
-        self.dsn = dsn
         with connecting():
             self._psycopg: psycopg.Connection[Row] = psycopg.connect(
                 completed(dsn), autocommit=True, prepare_threshold=None
@@ -243,7 +242,7 @@ def completed(dsn: str) -> str:
 
 @contextmanager
 def connecting() -> Iterator[None]:
-    """Raise CannotConnect for what fails in the block, which sends no values."""
+    """Raise CannotConnect for an error in the block, whose statements carry no values."""
     try:
         yield
     except CannotConnect:

@@ -205,7 +205,7 @@ def first_of_turns(
 
 
 def first_due(db: Database, sinks: Mapping[str, int], *, now_ms: int) -> dict[str, FirstDue]:
-    """Return what each of the sinks could send next, besides so many that are under way."""
+    """Return what each sink could send next; takes the number of its deliveries under way."""
     values = {"sinks": list(sinks), "under_way": list(sinks.values()), "now": now_ms}
     rows = db.execute(_FIRST_DUE, values).fetchall()
     return {sink: FirstDue(due_ms=due_ms, is_held=is_held) for sink, due_ms, is_held in rows}

@@ -157,7 +157,7 @@ def first_due(
     now_ms: int,
     cancelled: Collection[int],
 ) -> dict[str, FirstDue]:
-    """Return what each of the sinks could send next, besides so many that are under way."""
+    """Return what each sink could send next; takes the number of its deliveries under way."""
     found, not_wanted = {}, orjson.dumps([*cancelled]).decode()
     for sink, under_way in sinks.items():
         values = {"sink": sink, "now": now_ms, "cancelled": not_wanted, "under_way": under_way}

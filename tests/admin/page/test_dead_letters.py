@@ -3,7 +3,7 @@
 import csv
 import io
 import re
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
@@ -24,7 +24,8 @@ from tests.stub_server import Reply, Request, StubServer
 
 
 def refuse_leads(request: Request) -> Reply:
-    return Reply(422 if request.target == "/leads" else 200)
+    is_refused = request.target == "/leads" and b"taken-" not in request.body
+    return Reply(422 if is_refused else 200)
 
 
 @pytest.fixture
@@ -41,10 +42,21 @@ def serving(tmp_path: Path, destination: StubServer) -> AbstractAsyncContextMana
 
 async def kill(relay: Relay, *bodies: bytes) -> None:
     """Send events, and wait until all are dead letters of the sink `leads`."""
-    await send(relay, *bodies)
-    name = "relay_deliveries_total"
-    await relay.until_counted(name, "dead", "leads", value=len(bodies))
-    await relay.until_counted(name, "delivered", "all", value=len(bodies))
+    name, dead = "relay_deliveries_total", 0
+    for taken, some in enumerate(batched(bodies, 4)):
+        if taken:
+            # The fifth refusal with no success between them would park the sink.
+            await send(relay, body(f"taken-{taken}"))
+            await relay.until_counted(name, "delivered", "leads", value=taken)
+        await send(relay, *some)
+        dead += len(some)
+        await relay.until_counted(name, "dead", "leads", value=dead)
+        await relay.until_counted(name, "delivered", "all", value=dead + taken)
+
+
+def batched(bodies: Sequence[bytes], size: int) -> Iterator[Sequence[bytes]]:
+    for start in range(0, len(bodies), size):
+        yield bodies[start : start + size]
 
 
 def causes(page: Element) -> Sequence[Sequence[str]]:

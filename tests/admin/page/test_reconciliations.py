@@ -68,7 +68,7 @@ async def test_a_source_with_an_open_absence_can_be_reconciled(tmp_path: Path) -
         assert "failed" in row
         assert "cannot connect" in row
         assert "a-key-of-the-tests" not in visitor.html
-        assert "Asked what an outage cost" in (await visitor.see("/changes")).rows()[0][0]
+        assert (await visitor.see("/changes")).rows() == []
 
 
 async def test_without_an_api_nothing_can_be_asked(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from relay.admin.api.audit import ChangeList, Page, list_changes
 from relay.admin.api.parameters import Limit, Number, Text
 from relay.admin.page.downloads import Rows
 from relay.admin.page.filter_bar import SINCE, UNTIL, Field, filter_bar
-from relay.admin.page.lists import listed
+from relay.admin.page.lists import ListReader
 from relay.admin.page.text.formats import iso
 from relay.admin.page.text.moments import Time, moment
 from relay.admin.page.view import Section, Table, View
@@ -55,9 +55,8 @@ class ChangesPage(ChangeFilter, frozen=True, kw_only=True):
 async def read_changes(visit: Visit, page: ChangesPage) -> Context:
     """Read one page of the list."""
     query = page.page(visit, before=page.before, limit=page.limit)
-    shown = await listed(
-        visit.held, "rows", query, partial(visit.run, list_changes), rows="changes", position="id"
-    )
+    reader = ListReader(partial(visit.run, list_changes), "changes", "id")
+    shown = await reader.page(visit.held, "rows", query)
     result: ChangeList = shown.response
     return {
         "page": page,

@@ -19,7 +19,7 @@ from relay.admin.operation import Nothing
 from relay.admin.page.commands import command
 from relay.admin.page.downloads import Rows
 from relay.admin.page.filter_bar import ANY_KIND, Field, filter_bar, same
-from relay.admin.page.lists import listed, unpaged
+from relay.admin.page.lists import ListReader, unpaged
 from relay.admin.page.text.formats import iso
 from relay.admin.page.view import Action, Section, Table, View
 from relay.admin.page.views.dead_letters import unreadable
@@ -63,10 +63,8 @@ class OneDelivery(msgspec.Struct, frozen=True, kw_only=True):
 async def read_dead_letters(visit: Visit, chosen: DeadLetterFilter) -> Context:
     """Read the causes and a page of dead letters."""
     visit.check_filter(*asdict(chosen.filter).values())
-    read = partial(visit.run, list_dead_letters)
-    shown = await listed(
-        visit.held, "letters", chosen.page, read, rows="dead_letters", position="seq"
-    )
+    reader = ListReader(partial(visit.run, list_dead_letters), "dead_letters", "seq")
+    shown = await reader.page(visit.held, "letters", chosen.page)
     reasons = (await visit.run(count_dead_letters, chosen.filter)).reasons
     newest = await unreadable.read_requests(visit, Paging(limit=UNREADABLE_SHOWN))
     return {

@@ -15,7 +15,7 @@ from relay.admin.api.unreadable import (
     show_unreadable,
 )
 from relay.admin.operation import Nothing
-from relay.admin.page.lists import Listed, listed
+from relay.admin.page.lists import Listed, ListReader
 from relay.admin.page.view import Action, View
 from relay.admin.page.visit import Context, Done, Notice, Visit
 
@@ -53,8 +53,8 @@ async def read_list(visit: Visit, paging: Paging) -> Context:
 
 async def read_requests(visit: Visit, paging: Paging) -> Listed:
     """Read a page of unreadable requests."""
-    read = partial(visit.run, list_unreadable)
-    return await listed(visit.held, "requests", paging, read, rows="unreadable", position="seq")
+    reader = ListReader(partial(visit.run, list_unreadable), "unreadable", "seq")
+    return await reader.page(visit.held, "requests", paging)
 
 
 async def read_one(visit: Visit, path: RequestId) -> Context:

@@ -15,7 +15,7 @@ from relay.admin.api.replays import (
 from relay.admin.operation import Nothing
 from relay.admin.page.filter_bar import Chip
 from relay.admin.page.filters import form_fields, selection_chips
-from relay.admin.page.lists import listed
+from relay.admin.page.lists import ListReader
 from relay.admin.page.text.formats import number
 from relay.admin.page.view import Action, View
 from relay.admin.page.visit import PERSONAL_FIELDS, Context, Done, Notice, Visit
@@ -39,9 +39,8 @@ def _row(visit: Visit, replay: ReplayView) -> ReplayRow:
 
 async def read_replays(visit: Visit, page: Paging) -> Context:
     """Read a page of replays."""
-    shown = await listed(
-        visit.held, "rows", page, partial(visit.run, list_replays), rows="replays", position="id"
-    )
+    reader = ListReader(partial(visit.run, list_replays), "replays", "id")
+    shown = await reader.page(visit.held, "rows", page)
     return {
         "replays": [_row(visit, each) for each in shown.response.replays],
         "next": shown.response.next,

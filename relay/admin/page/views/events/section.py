@@ -20,7 +20,7 @@ from relay.admin.page.downloads import Rows
 from relay.admin.page.filter_bar import filter_bar
 from relay.admin.page.filters import EventFilter, event_fields
 from relay.admin.page.first_steps import first_steps
-from relay.admin.page.lists import Listed, listed, unpaged
+from relay.admin.page.lists import Listed, ListReader, unpaged
 from relay.admin.page.text.formats import iso
 from relay.admin.page.view import Action, Section, Table, View
 from relay.admin.page.views.events import bulk, event, replays, search
@@ -32,7 +32,7 @@ BUDGET_MS = 200
 """Time of a page's rows and their count together."""
 
 NEWER_MS = 50
-"""Time to count what is newer than a list that is held."""
+"""Time limit for counting the events that are newer than a held list."""
 
 LONG_MS = 5000
 """Time to count if the visitor asks for a longer count."""
@@ -72,9 +72,8 @@ async def read_events(visit: Visit, page: EventsPage) -> Context:
                 return newest - held, False
             return await _newer(visit, chosen, held)
 
-        shown = await listed(
-            visit.held, "rows", listing, read, rows="events", position="seq", estimate=estimate
-        )
+        reader = ListReader(read, "events", "seq", estimate)
+        shown = await reader.page(visit.held, "rows", listing)
         left_ms = max(0, int((ends_s - clock.monotonic()) * 1000))
         within_ms = LONG_MS if page.count else left_ms
         count_key = replace(page, before=None)

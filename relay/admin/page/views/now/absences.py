@@ -10,16 +10,15 @@ from relay.admin.api.absences import (
 )
 from relay.admin.api.parameters import Paging
 from relay.admin.operation import Nothing
-from relay.admin.page.lists import listed
+from relay.admin.page.lists import ListReader
 from relay.admin.page.view import Action, View
 from relay.admin.page.visit import Context, Done, Notice, Visit
 
 
 async def read_absences(visit: Visit, page: Paging) -> Context:
     """Read one page of the list."""
-    shown = await listed(
-        visit.held, "rows", page, partial(visit.run, list_absences), rows="absences", position="id"
-    )
+    reader = ListReader(partial(visit.run, list_absences), "absences", "id")
+    shown = await reader.page(visit.held, "rows", page)
     result: AbsenceList = shown.response
     return {
         "absences": result.absences,

@@ -14,7 +14,7 @@ from relay.admin.api.reconciliations import (
     list_reconciliations,
 )
 from relay.admin.operation import Nothing
-from relay.admin.page.lists import listed
+from relay.admin.page.lists import ListReader
 from relay.admin.page.view import Action, View
 from relay.admin.page.visit import Context, Done, Notice, Visit
 
@@ -31,8 +31,8 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
 
 async def read_reconciliations(visit: Visit, page: Paging) -> Context:
     """Read one page of the list, and the sources that can be asked."""
-    read = partial(visit.run, list_reconciliations)
-    shown = await listed(visit.held, "rows", page, read, rows="reconciliations", position="id")
+    reader = ListReader(partial(visit.run, list_reconciliations), "reconciliations", "id")
+    shown = await reader.page(visit.held, "rows", page)
     result: ReconciliationList = shown.response
     service = visit.admin.reconciliations
     return {
