@@ -81,8 +81,9 @@ def retry(client: Client, *, name: str, **selection: str | None) -> Output:
     """
     result = client.post(_url(name, "retry"), selection)
     count = result["brought_forward"]
-    late = f"{deliveries(count)} that {'was' if count == 1 else 'were'} due later"
-    return Output(result, [safe(f"{name} is tried now, with {late}. {_state(result['sink'])}")])
+    late = f", with {deliveries(count)} that {'was' if count == 1 else 'were'} due later"
+    tried = f"{name} is tried now{late if count else ''}"
+    return Output(result, [safe(f"{tried}. {_state(result['sink'])}")])
 
 
 @sinks.command()

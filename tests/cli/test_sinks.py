@@ -87,6 +87,8 @@ async def test_pending_deliveries_are_listed_retried_and_discarded(tmp_path: Pat
         retried = await run("sinks retry crm --json", relay)
         assert json.loads(retried.stdout)["brought_forward"] == 1
         await until(lambda: len(destination.requests) == 5, what="the other two")
+        retried = await run("sinks retry crm", relay)
+        assert retried.stdout.startswith("crm is tried now. crm is active, ")
         again = await run("sinks discard crm --id evt_1", relay)
         assert again.exit_code != 0
         assert "No delivery of evt_1 to crm is pending." in again.stderr
