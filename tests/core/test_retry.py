@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from relay.core.config_values import Duration
 from relay.core.delivery import STATUS_AFTER, Delivery, Status
-from relay.core.errors import Misconfigured, Refused, SinkError, Temporary
+from relay.core.errors import Misconfigured, Refused, RefusesAll, SinkError, Temporary
 from relay.core.event import Event
 from relay.core.retry import (
     JITTER,
@@ -300,3 +300,16 @@ def test_the_result_of_a_first_failed_attempt_depends_on_its_error(
 def test_a_refusal_parks_once_the_destination_refuses_everything() -> None:
     assert result_of(Refused("no"), refuses_all=True) == "parked"
     assert result_of(Temporary("no"), refuses_all=True) == "retry"
+
+
+def test_what_a_destination_refuses_with_everything_else_waits_until_it_is_given_up(
+    lead: Event,
+) -> None:
+    error = RefusesAll("it refuses every event: status 400", about_event=True)
+    first = attempted(lead, error)
+    assert (first.result, first.counts) == ("parked", True)
+    later = attempted(lead, error, attempts=1, first_ms=NOW_MS - DAY_MS, probing=True)
+    assert (later.result, later.counts) == ("parked", False)
+    last = attempted(lead, error, attempts=1, first_ms=NOW_MS - 3 * DAY_MS, probing=True)
+    assert last.result == "dead"
+    assert last.reason == "gave up: it refuses every event: status 400"

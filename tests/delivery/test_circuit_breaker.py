@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relay.core.config_values import Rate
-from relay.core.errors import Misconfigured, Refused, SinkError, Temporary
+from relay.core.errors import Misconfigured, Refused, RefusesAll, SinkError, Temporary
 from relay.core.retry import (
     FAILURE_THRESHOLD,
     JITTER,
@@ -16,6 +16,7 @@ from relay.core.retry import (
     RetryPolicy,
     Standing,
 )
+from relay.core.sink_status import State
 from relay.delivery.circuit_breaker import (
     PROBE_MAX_S,
     ROUND_MAX,
@@ -497,3 +498,21 @@ def test_a_paused_breaker_blocks_all_sends_and_still_records_outcomes() -> None:
     walk.breaker.resume()
     assert walk.state == "parked"
     assert 0 < walk.wait_s < math.inf
+
+
+def test_a_destination_that_refuses_everything_parks_its_sink_at_once() -> None:
+    walk = Walk()
+    walk.send()
+    walk.send(RefusesAll("it refuses every event: status 400", about_event=True))
+    assert walk.state == "parked"
+
+
+@pytest.mark.parametrize("state", ["parked", "throttled"])
+def test_a_sink_begins_in_the_state_in_which_it_was_left_and_is_probed_at_once(
+    state: State,
+) -> None:
+    walk = Walk()
+    walk.breaker.restore(state)
+    assert (walk.state, walk.wait_s, allowed(walk, 10)) == (state, 0.0, 1)
+    walk.send()
+    assert walk.state == "active"
