@@ -7,16 +7,18 @@ from typing import Any, get_args
 
 import click
 
-from relay.cli.client import connected
+from relay.cli.client import Client, connected
 from relay.cli.output import moment, safe, table
 from relay.cli.parameters import json_option, moment_option, name_option
 from relay.cli.printing import Output
 from relay.cli.selection import until_option
 from relay.cli.target import Target, relay_options
+from relay.core.suggestion import suggestion
 from relay.store.audience import Grouping
 
 _ROWS_MAX = 10_000
 _TITLE_CHARS = 48
+_MEANT_MAX = 5
 
 _NUMBERS = ("STARTED", "25%", "50%", "75%", "FINISHED", "LEADS", "FORMS")
 _HEADS = {
@@ -65,11 +67,28 @@ def audience(*, target: Target, as_json: bool, as_csv: bool, by: str, **query: A
         raise click.UsageError("--json and --csv exclude each other: give one of them")
     with connected(target) as client:
         report = client.get("/audience", {**query, "by": by, "limit": _ROWS_MAX})
+        hints = [] if report["groups"] else list(_unknown(client, query["video"]))
     lines = _csv(report, by) if as_csv else _table(report, by, query["zone"] or "UTC")
     Output(report, lines).print(as_json=as_json)
     if not as_json:
-        for note in _omissions(report, by):
+        for note in (*hints, *_omissions(report, by)):
             click.echo(note, err=True)
+
+
+def _unknown(client: Client, video: str | None) -> Iterator[str]:
+    """Say that no counted event names the video, and which one may be meant."""
+    if video is None:
+        return
+    groups = client.get("/audience", {"by": "video", "limit": _ROWS_MAX})["groups"]
+    titles = {group["video"]: safe(group["title"] or "") for group in groups if group["video"]}
+    if video in titles:
+        return
+    meant = [key for key, title in titles.items() if video.casefold() in title.casefold()]
+    if not meant:
+        near = suggestion(video, titles)
+        yield f"No counted event names the video {safe(video)}{near}."
+    for key in meant[:_MEANT_MAX]:
+        yield f"--video takes an ID: {titles[key]} is {safe(key)}."
 
 
 def _table(report: dict[str, Any], by: str, zone: str) -> Iterator[str]:

@@ -4,7 +4,7 @@ import functools
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import httpx
 from relay.cli.printing import Output, printing
 from relay.cli.responses import VERSION, origin, refusal
 from relay.cli.target import Target, relay_options
-from relay.core.errors import ApiError
+from relay.core.errors import ApiError, RelayUnreachable
 
 TIMEOUT_S = 60.0
 """Long, because the relay counts a replay's events before it responds."""
@@ -28,7 +28,10 @@ Query = Mapping[str, str | int | None]
 
 
 class Client:
-    """Client of the admin API; every method raises ApiError."""
+    """Client of the admin API; every method raises ApiError.
+
+    A relay that does not answer is a RelayUnreachable.
+    """
 
     def __init__(self, http: httpx.Client, *, unauthorized: str) -> None:
         """`unauthorized` is the message for a refused token."""
@@ -71,14 +74,15 @@ class Client:
                 raise
 
     def stream(self, path: str, query: Query | None = None) -> Iterator[Any]:
-        """Yield the server-sent events of an endless response."""
+        """Yield the server-sent events of an endless response, until it ends or breaks off."""
         with self._response(
             "GET", API + path, params=_without_none(query), timeout=None
         ) as response:
             relay = origin(response)
-            for line in response.iter_lines():
-                if line.startswith("data: "):
-                    yield relay.read(line.removeprefix("data: "))
+            with suppress(httpx.TransportError):
+                for line in response.iter_lines():
+                    if line.startswith("data: "):
+                        yield relay.read(line.removeprefix("data: "))
 
     def _ask(self, method: str, path: str, **options: Any) -> Any:
         with self._response(method, path, **options) as response:
@@ -99,14 +103,16 @@ class Client:
                 yield response
         except httpx.ConnectError as error:
             cause = _ERRNO.sub("", str(error))
-            raise ApiError(
+            raise RelayUnreachable(
                 f"cannot connect to the relay at {where}: {cause}; start it, or check the address "
                 "(server.admin_listen, or --url)"
             ) from None
         except httpx.TimeoutException:
-            raise ApiError(f"the relay at {where} did not respond in time; check its log") from None
+            raise RelayUnreachable(
+                f"the relay at {where} did not respond in time; check its log"
+            ) from None
         except httpx.HTTPError:
-            raise ApiError(
+            raise RelayUnreachable(
                 f"{where} closed the connection without a complete HTTP response; check the "
                 "relay's log, and that this is its admin listener and not a TLS port"
             ) from None

@@ -1,15 +1,33 @@
-"""`relay events tail`: a relay's live activity, optionally from a moment in the past on."""
+"""`relay events tail`: a relay's live activity, optionally from a moment in the past on.
 
-from collections.abc import Iterator
+It goes on after a restart of the relay, without a gap.
+"""
+
+import os
+import select
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Hashable, Iterator
 from typing import Any
 
 import click
 
-from relay.cli.client import connected
+from relay.cli.client import Client, Query, connected
 from relay.cli.output import flow, moment
 from relay.cli.parameters import json_option, moment_option, name_option
 from relay.cli.printing import Output
 from relay.cli.target import Target, relay_options
+from relay.core.errors import RelayUnreachable
+
+_STDOUT = 1
+_RETRY_S = 1.0
+_LATE_MS = 60_000
+"""An attempt is stored some time after it began, so that much of the past is read again."""
+
+_SHOWN_MAX = 10_000
+"""Activities remembered, so that they are not shown again."""
 
 _FIRST = ("sink", "status", "duration_ms", "reason")
 """Fields shown first; an id comes last, so that it can be copied whole."""
@@ -23,10 +41,55 @@ _FIRST = ("sink", "status", "duration_ms", "reason")
 @json_option
 def tail(*, target: Target, as_json: bool, **query: Any) -> None:
     """Print events, attempts and other activity live, until Ctrl-C."""
+    _end_with_the_reader()
     with connected(target) as client:
-        for activity in client.stream("/stream", query):
+        for activity in _followed(client, query):
             Output(activity, flow(_parts(activity))).print(as_json=as_json)
-    click.echo("The relay has stopped.", err=True)
+            sys.stdout.flush()
+
+
+def _end_with_the_reader() -> None:
+    """End the process as soon as nobody reads its output, even if nothing happens."""
+    reader = select.poll()
+    reader.register(_STDOUT, 0)  # an error is always reported
+
+    def wait() -> None:
+        reader.poll()
+        os._exit(1)  # as click does where a write fails for the same reason
+
+    threading.Thread(target=wait, name="reader", daemon=True).start()
+
+
+def _followed(client: Client, query: Query) -> Iterator[dict[str, Any]]:
+    """Yield activity without an end; raises ApiError if the relay cannot be reached at first."""
+    first_ms = last_ms = query["since_ms"] or time.time_ns() // 1_000_000
+    shown = deque[Hashable](maxlen=_SHOWN_MAX)
+    stream = client.stream("/stream", query)
+    while True:
+        repeated = frozenset(shown)
+        for activity in stream:
+            identity = _identity(activity)
+            if identity not in repeated:
+                shown.append(identity)
+                last_ms = max(last_ms, activity["at_ms"])
+                yield activity
+        click.echo("The relay has stopped, or the connection to it; waiting for it.", err=True)
+        since_ms = max(first_ms, last_ms - _LATE_MS)
+        stream = _reconnected(client, {**query, "since_ms": since_ms})
+
+
+def _identity(activity: dict[str, Any]) -> Hashable:
+    return tuple(activity.get(name) for name in ("what", "at_ms", "source", "id", "sink"))
+
+
+def _reconnected(client: Client, query: Query) -> Iterator[dict[str, Any]]:
+    while True:
+        try:
+            yield from client.stream("/stream", query)
+        except RelayUnreachable:
+            time.sleep(_RETRY_S)
+        else:
+            return
 
 
 def _parts(activity: dict[str, Any]) -> Iterator[str]:

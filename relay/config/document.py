@@ -42,5 +42,23 @@ def parse(path: Path, text: str) -> dict[str, Any]:
     except ValueError as error:  # not only TOMLDecodeError: also for a number of many digits
         last = text.rstrip().count("\n") + 1
         where = re.sub(r"at end of document", f"at the end, line {last}", str(error))
-        fault = f"is not TOML: {where}"
+        fault = f"is not TOML: {where}{_beginning(text, where)}"
     raise ConfigError(str(path), (Fault("", fault),))
+
+
+_LINE = re.compile(r"line (\d+)")
+_BEGINNING = re.compile(r"\[{1,2}[\w .-]*\]{0,2}\s*$|[\w.-]+\s*=", re.ASCII)
+"""A table's name, or a key; any other text may be a secret."""
+
+
+def _beginning(text: str, where: str) -> str:
+    """Quote the beginning of the line at which the parser stopped, without its value."""
+    number = _LINE.search(where)
+    lines = text.split("\n")
+    if number is None or int(number[1]) > len(lines):
+        return ""
+    begins = _BEGINNING.match(lines[int(number[1]) - 1].strip())
+    if begins is None:
+        return ""
+    dots = " …" if begins[0].endswith("=") else ""
+    return f": {begins[0]}{dots}"

@@ -195,6 +195,10 @@ class ApiError(RelayError):
         self.faults = faults
 
 
+class RelayUnreachable(ApiError):
+    """No relay answered, or not in time."""
+
+
 class NoVerdict(ApiError):
     """The relay's health could not be determined."""
 

@@ -6,6 +6,7 @@ from typing import cast
 
 from relay.core.setting_errors import missing_client
 from relay.core.sink import SinkModule
+from relay.core.suggestion import suggestion
 
 
 def names() -> tuple[str, ...]:
@@ -20,7 +21,9 @@ def load(type_: str) -> SinkModule:
     """
     known = names()
     if type_ not in known:
-        raise ValueError(f"no sink type is called `{type_}`; there are: {', '.join(known)}")
+        near = suggestion(type_, known)
+        there = f"{near} There" if near else "; there"
+        raise ValueError(f"no sink type is called `{type_}`{there} are: {', '.join(known)}")
     try:
         module = import_module(f"{__name__}.{type_}")
     except ModuleNotFoundError as error:

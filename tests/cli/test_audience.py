@@ -57,6 +57,9 @@ async def test_invalid_options_are_refused(tmp_path: Path) -> None:
             ("audience --json --csv", "exclude each other"),
             ("audience --source nobody", "Unknown source nobody. Known: main."),
             ("audience --since 2300-01-01", "No viewers and no leads yet."),
+            ("audience --video vid_43", "names the video vid_43; did you mean vid_42?"),
+            ("audience --video nope", "No counted event names the video nope."),
+            ("audience --video product", "--video takes an ID: Product tour is vid_42."),
         ):
             assert complaint in (await scene.run(command))[-1]
 

@@ -128,6 +128,37 @@ async def test_only_matching_activity_is_shown(tmp_path: Path) -> None:
     assert only["id"] == "c"
 
 
+async def test_it_goes_on_after_a_restart_without_gap_or_duplicate(tmp_path: Path) -> None:
+    async with StubServer() as destination, running(tmp_path, destination, ["crm"]) as relay:
+        async with tailing(relay, "--since", "1h", "--event", "lead.*") as tail:
+            await post(relay.url, lead("a"))
+            lines = await tail.until("delivered", "a")
+            await relay.kill()
+            await relay.start()
+            await post(relay.url, lead("b"))
+            lines += await tail.until("delivered", "b")
+    named = [(line["what"], line["id"]) for line in lines]
+    assert named == [("accepted", "a"), ("delivered", "a"), ("accepted", "b"), ("delivered", "b")]
+
+
+async def test_it_ends_with_its_reader_although_nothing_happens(tmp_path: Path) -> None:
+    async with StubServer() as destination, running(tmp_path, destination, ["crm"]) as relay:
+        reading, writing = os.pipe()
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "relay", "events", "tail", "--since", "1h"),
+            *("--config", str(relay.config)),
+            stdout=writing,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        os.close(writing)
+        await post(relay.url, lead("a"))
+        with open(reading) as output:
+            assert "accepted" in await asyncio.to_thread(output.readline)
+        async with asyncio.timeout(DEADLINE_S):
+            _, stderr = await process.communicate()
+    assert (process.returncode, stderr) == (1, b"")
+
+
 async def test_an_unknown_sink_is_an_error(tmp_path: Path) -> None:
     async with StubServer() as destination, running(tmp_path, destination, ["crm"]) as relay:
         process = await asyncio.create_subprocess_exec(

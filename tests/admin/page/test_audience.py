@@ -81,7 +81,7 @@ async def test_people_count_once_and_drop_offs_are_shown(relay: Relay, visitor: 
         ("Viewers", "3", "people who started a video"),
         ("Completed", "1", "33 % of viewers"),
         ("Leads", "2", "people, by 4 forms"),
-        ("Without an address", "1", "views and 1 form, in no other figure"),
+        ("Without an address", "1", "views and 1 form, in no other figure; the video service reports views of known people only"),
     ]
     assert [[row[0], *row[2:]] for row in table(page, "Steps in total")] == [
         ["Started", "3", "100 %", "-"],
@@ -240,10 +240,18 @@ async def test_a_count_that_takes_long_goes_on_for_the_next_visit(
 
 
 async def test_an_empty_view_tells_the_next_step(relay: Relay, visitor: Visitor) -> None:
-    page = await visitor.see("/audience?period=all")
-    assert "relay send video.watched" in page.by_id("empty").text
     page = await visitor.see("/audience")
+    assert "relay send video.watched" in page.by_id("empty").text
+    await send_a_day(relay)
+    page = await visitor.see("/audience?since=2001-01-01&until=2001-01-02")
     assert page.by_id("empty").links() == {"Show everything": "/audience?period=all&zone=UTC"}
+
+
+async def test_views_without_an_address_are_unknown_while_none_is_reported(
+    relay: Relay, visitor: Visitor
+) -> None:
+    await send(relay, view("known", "a", "started"))
+    assert figures(await visitor.see("/audience"))[3][:2] == ("Without an address", "unknown")
 
 
 @pytest.mark.parametrize(

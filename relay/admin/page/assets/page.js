@@ -51,6 +51,8 @@
   /** Return the name of the property that a person changes. */
   const changing = (field) => (/^(checkbox|radio)$/.test(field.type) ? "checked" : "value");
 
+  const isEdited = (field) => field[changing(field)] !== givenValue(field);
+
   function morph(old, fresh, held) {
     if (old.nodeType !== Node.ELEMENT_NODE) {
       if (old.nodeValue !== fresh.nodeValue) old.nodeValue = fresh.nodeValue;
@@ -66,10 +68,10 @@
     }
     const property = changing(old);
     const now = old[property];
-    const isEdited = now !== givenValue(old);
+    const isKept = isEdited(old);
     morphAttributes(old, fresh);
     morphChildren(old, fresh, held);
-    const wanted = isEdited ? now : givenValue(old);
+    const wanted = isKept ? now : givenValue(old);
     if (old[property] !== wanted && wanted !== undefined) old[property] = wanted;
   }
 
@@ -406,6 +408,7 @@
   async function reconnect() {
     const answer = await request(location.href);
     if (answer.status === 401) stop();
+    else if (link === "stopped") connect();
     else if (link === "reconnecting") setTimeout(() => link === "reconnecting" && connect(), RETRY_MS);
   }
 
@@ -432,8 +435,14 @@
     say();
   }
 
+  /** Go to the login; in another tab, where it would take away what somebody has typed. */
+  function logIn() {
+    if (all(`form :is(${FIELDS})`).some(isEdited)) window.open(location.href, "_blank", "noopener");
+    else location.reload();
+  }
+
   function toggle() {
-    if (link === "stopped") location.reload();
+    if (link === "stopped") logIn();
     else if (pausedMs) {
       pausedMs = 0;
       refresh();
@@ -444,7 +453,8 @@
 
   function onVisibility() {
     if (document.hidden) source?.close();
-    else if (link !== "stopped") connect();
+    else if (link === "stopped") reconnect();
+    else connect();
   }
 
   // ---- Times by the server's clock, and what is of use with script only ----
@@ -505,10 +515,25 @@
     }
     const buttons = [...form.elements].filter((each) => each.type === "submit" && !each.disabled);
     for (const button of buttons) button.disabled = true;
+    form.setAttribute("aria-busy", "true");
     await go(url.href, values);
+    form.removeAttribute("aria-busy");
     for (const button of buttons) button.disabled = false;
     const next = submitter?.isConnected ? submitter : one("#main");
     next.focus({ preventScroll: true });
+  }
+
+  /** Send a form as the browser does, but not into a login, which would take away its texts. */
+  async function leave(form) {
+    const answer = await request(location.href, { isByPerson: true });
+    if (answer.status === 401) stop();
+    else if (!answer.status) warn("Not sent: no answer");
+    else {
+      // After a login in another tab the one of this page is not valid any more.
+      const token = answer.response?.querySelector("[name=form_token]");
+      for (const field of token ? all("[name=form_token]") : []) field.value = token.value;
+      form.submit();
+    }
   }
 
   async function copy(button) {
@@ -592,9 +617,11 @@
 
   document.documentElement.classList.add("script"); // shows what is of use with script only
   document.addEventListener("submit", (event) => {
-    if (!event.target.matches("form[data-filter], form[data-action]")) return;
+    const form = event.target;
+    if (!form.matches("[data-filter], [data-action], [data-typed]")) return;
     event.preventDefault();
-    submit(event.target, event.submitter);
+    if (form.matches("[data-typed]")) leave(form);
+    else submit(form, event.submitter);
   });
   document.addEventListener("click", onClick);
   document.addEventListener("keydown", onKey);

@@ -10,7 +10,7 @@ from playwright.async_api import Page, expect
 from relay.core.minutes import HOUR_MS
 from relay.store.sessions import AGE_MS, IDLE_MS
 from tests import service
-from tests.admin.page.browser import Browser, Login, Window, see_live
+from tests.admin.page.browser import Browser, Login, Window, see_live, set_hidden
 from tests.admin.page.browser.entering import log_in, login_of
 from tests.admin.page.visiting import ADMIN
 from tests.admin.test_api import body
@@ -66,6 +66,17 @@ async def log_in_again(tab: Page, path: str) -> None:
     await expect(tab).to_have_url(re.compile(re.escape(path) + r"(\?done=[\w-]+)?$"))
 
 
+async def log_in_elsewhere(tab: Page) -> None:
+    """Log in where the page leads to in another tab, and come back to what was typed."""
+    async with tab.context.expect_page() as opened:
+        await tab.locator("[data-live-state]").click()
+    other = await opened.value
+    await log_in(other)
+    await other.close()
+    await set_hidden(tab, hidden=True)
+    await set_hidden(tab, hidden=False)
+
+
 async def test_a_confirmation_that_comes_too_late_changes_nothing(
     window: Window, relay: Relay, clock: ShiftedClock
 ) -> None:
@@ -81,9 +92,25 @@ async def test_a_confirmation_that_comes_too_late_changes_nothing(
     await see_end(tab)
     await expect(confirmation).to_have_value("discard everything")
     assert await relay.counts("relay_dead_letters") == {("leads",): 1}
-    await log_in_again(tab, "/events/bulk/" + tab.url.rsplit("/", 1)[1])
+    await log_in_elsewhere(tab)
     await expect(tab.get_by_role("heading", level=1)).to_have_text("This count is too old")
     assert await relay.counts("relay_dead_letters") == {("leads",): 1}
+
+
+async def test_a_text_stays_in_its_form_through_a_login_in_another_tab(
+    window: Window, relay: Relay, clock: ShiftedClock
+) -> None:
+    tab = await window.tab("/sinks/leads")
+    pasted = tab.get_by_label("Raw body of an event")
+    await pasted.fill("typed for a minute")
+    clock.shift_s = IDLE_S + 1
+    await tab.get_by_role("button", name="Try it").click()
+    await see_end(tab)
+    await log_in_elsewhere(tab)
+    await see_live(tab)
+    await expect(pasted).to_have_value("typed for a minute")
+    await tab.get_by_role("button", name="Try it").click()
+    await expect(tab.get_by_role("heading", level=1)).to_have_text("Try an event on leads")
 
 
 async def test_without_script_an_action_after_the_end_leads_to_the_login(
@@ -117,8 +144,9 @@ async def test_a_page_that_nobody_uses_stays_live_until_the_session_ends(
     await see_end(tab)
     await expect(tab.locator("#rows")).not_to_contain_text("too-late")
     await expect(tab.get_by_label("Kind")).to_have_value("lead.*")
-    await log_in_again(tab, "/events")
+    await log_in_elsewhere(tab)
     await expect(tab.locator("#rows")).to_contain_text("too-late")
+    await expect(tab.get_by_label("Kind")).to_have_value("lead.*")
 
 
 async def test_a_page_in_use_is_live_for_half_a_day_and_no_longer(

@@ -10,7 +10,7 @@ from relay.admin.page.views import SECTIONS
 from tests.admin.page.browser import Browser, Login, assert_accessible, assert_no_overflow
 from tests.admin.page.browser.views import VIEWS
 
-WIDTHS = (320, 390, 1280, 2560)
+WIDTHS = (320, 390, 768, 1024, 1280, 2560)
 
 UNNAMED = """() => [...document.querySelectorAll("input, select, textarea, button")]
     .filter((each) => each.type !== "hidden" && each.checkVisibility() && !each.labels?.length
@@ -39,8 +39,7 @@ async def test_a_view_is_accessible_and_fits_its_width(
         for width in WIDTHS:
             await tab.set_viewport_size({"width": width, "height": 900})
             await assert_no_overflow(tab)
-            if width < 768:
-                assert await tab.evaluate(SCROLLING) == []
+            assert await tab.evaluate(SCROLLING) == [], width
             if width == 390:
                 await assert_accessible(tab, rules="without contrast")
 

@@ -26,7 +26,6 @@ from relay.admin.page.visit import Context, Visit
 from relay.store.audience import Funnel, Group, StepCount
 
 DAYS_SHOWN = 92
-TICKS = 5
 
 WAIT_S = 5
 """Time that a visitor waits for the counts of a large store."""
@@ -55,8 +54,7 @@ class Course(msgspec.Struct, frozen=True):
     rows: Sequence[tuple[str, int, int, int]]
     """Each day or hour with its viewers, those who completed, and leads."""
 
-    ticks: Sequence[str]
-    """Names below the columns, at equal distances."""
+    ticks: Sequence[charts.Tick]
 
 
 async def read_audience(visit: Visit, form: AudienceForm) -> Context:
@@ -73,6 +71,9 @@ async def read_audience(visit: Visit, form: AudienceForm) -> Context:
         async with asyncio.timeout(WAIT_S):
             counts = await asyncio.gather(*(_kept(visit, each) for each in questions))
             figures = _figures(visit, days, *counts)
+            if not _events(counts[0]):
+                ever = await _kept(visit, AudienceFilter(by="source", limit=1))
+                figures["is_first"] = not _events(ever)
     kept = {} if form.since or form.until else {"period": form.period}
     return {
         "form": form,
@@ -109,6 +110,10 @@ async def _fields(visit: Visit, form: AudienceForm, videos: Sequence[Video]) -> 
     )
 
 
+def _events(counted: Counted) -> int:
+    return sum(step.events for step in counted.funnel.total)
+
+
 def _figures(
     visit: Visit, days: Days, by_video: Counted, by_day: Counted, by_hour: Counted
 ) -> Context:
@@ -134,21 +139,18 @@ def _days(funnel: Funnel, days: Days) -> Course:
     by_day = {each.day: each for each in funnel.groups}
     oldest = funnel.groups[-1].day if funnel.groups else None
     names = days.shown(oldest, limit=DAYS_SHOWN)
-    ticks = [f"{date.fromisoformat(name):%-d %b}" for name in _spread(names)]
+    ticks = charts.ticks([f"{date.fromisoformat(name):%-d %b}" for name in names])
     return _course([(name, by_day.get(name)) for name in names], ticks)
 
 
 def _hours(funnel: Funnel) -> Course:
     groups = [(f"{each.hour:02}:00", each) for each in funnel.groups]
-    return _course(groups, _spread([name for name, _ in groups]))
+    return _course(groups, charts.ticks([name for name, _ in groups]))
 
 
-def _spread(names: Sequence[str]) -> list[str]:
-    count = min(len(names), TICKS)
-    return [names[round(at * (len(names) - 1) / max(count - 1, 1))] for at in range(count)]
-
-
-def _course(groups: Sequence[tuple[str, Group | None]], ticks: Sequence[str]) -> Course:
+def _course(
+    groups: Sequence[tuple[str, Group | None]], ticks: Sequence[charts.Tick]
+) -> Course:
     rows = [(name, *_reached(group)) for name, group in groups]
     return Course(
         viewers=charts.stacked([[viewers] for _, viewers, _, _ in rows], ["info"]),

@@ -12,6 +12,7 @@ from relay.admin.facts import LastEvent
 from relay.admin.operation import Nothing
 from relay.admin.page import charts
 from relay.admin.page.first_steps import first_steps
+from relay.admin.page.text import formats
 from relay.admin.page.view import Section, View
 from relay.admin.page.views.changes.descriptions import ChangeRow, change_row
 from relay.admin.page.views.now import absences, reconciliations, runbook
@@ -31,7 +32,7 @@ class Hour(msgspec.Struct, frozen=True):
     accepted_total: int
     delivered_total: int
     failed_total: int
-    ticks_ms: Sequence[int]
+    ticks: Sequence[charts.Tick]
 
 
 async def read_now(visit: Visit, _: Nothing) -> Context:
@@ -79,7 +80,7 @@ def _hour(minutes: Sequence[Minute]) -> Hour:
         accepted_total=sum(accepted),
         delivered_total=sum(delivered),
         failed_total=sum(failed),
-        ticks_ms=[minutes[index].at_ms for index in (0, 15, 30, 45, len(minutes) - 1)],
+        ticks=charts.ticks([formats.minute(minute.at_ms) for minute in minutes]),
     )
 
 
