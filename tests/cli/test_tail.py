@@ -129,14 +129,17 @@ async def test_only_matching_activity_is_shown(tmp_path: Path) -> None:
 
 
 async def test_it_goes_on_after_a_restart_without_gap_or_duplicate(tmp_path: Path) -> None:
-    async with StubServer() as destination, running(tmp_path, destination, ["crm"]) as relay:
-        async with tailing(relay, "--since", "1h", "--event", "lead.*") as tail:
-            await post(relay.url, lead("a"))
-            lines = await tail.until("delivered", "a")
-            await relay.kill()
-            await relay.start()
-            await post(relay.url, lead("b"))
-            lines += await tail.until("delivered", "b")
+    async with (
+        StubServer() as destination,
+        running(tmp_path, destination, ["crm"]) as relay,
+        tailing(relay, "--since", "1h", "--event", "lead.*") as tail,
+    ):
+        await post(relay.url, lead("a"))
+        lines = await tail.until("delivered", "a")
+        await relay.kill()
+        await relay.start()
+        await post(relay.url, lead("b"))
+        lines += await tail.until("delivered", "b")
     named = [(line["what"], line["id"]) for line in lines]
     assert named == [("accepted", "a"), ("delivered", "a"), ("accepted", "b"), ("delivered", "b")]
 
@@ -152,7 +155,7 @@ async def test_it_ends_with_its_reader_although_nothing_happens(tmp_path: Path) 
         )
         os.close(writing)
         await post(relay.url, lead("a"))
-        with open(reading) as output:
+        with os.fdopen(reading) as output:
             assert "accepted" in await asyncio.to_thread(output.readline)
         async with asyncio.timeout(DEADLINE_S):
             _, stderr = await process.communicate()

@@ -18,6 +18,7 @@ from tests.caller import SECRET, post
 from tests.service import Relay, ShiftedClock
 
 DAY_S = 86_400
+REPORTED = "the video service reports views of known people only"
 DASHES = dict.fromkeys((0x2013, 0x2212), "-")
 HOSTILE = "<script>alert(1)</script>\"'><img src=x>\u202e"
 
@@ -81,7 +82,7 @@ async def test_people_count_once_and_drop_offs_are_shown(relay: Relay, visitor: 
         ("Viewers", "3", "people who started a video"),
         ("Completed", "1", "33 % of viewers"),
         ("Leads", "2", "people, by 4 forms"),
-        ("Without an address", "1", "views and 1 form, in no other figure; the video service reports views of known people only"),
+        ("Without an address", "1", f"views and 1 form, in no other figure; {REPORTED}"),
     ]
     assert [[row[0], *row[2:]] for row in table(page, "Steps in total")] == [
         ["Started", "3", "100 %", "-"],

@@ -161,6 +161,10 @@ async def launched() -> AsyncIterator[Browser]:
             await chromium.close()
 
 
+_SCROLLING = """() => [...document.querySelectorAll(".scroll:has(> .stack)")]
+    .filter((each) => each.scrollWidth > each.clientWidth).map((each) => each.ariaLabel)"""
+
+
 async def see_live(page: Page) -> None:
     """Wait until a page has its stream; without one it shows nothing of it."""
     await expect(page.locator('[data-state="live"] [data-live-state]')).to_have_text("Live")
@@ -188,7 +192,8 @@ async def assert_accessible(
 
 
 async def assert_no_overflow(page: Page) -> None:
-    """Fail if the page scrolls sideways."""
+    """Fail if the page, or a table whose rows can become blocks, scrolls sideways."""
+    assert await page.evaluate(_SCROLLING) == []
     wide = "[document.documentElement.scrollWidth, document.documentElement.clientWidth]"
     needed, given = await page.evaluate(wide)
     assert needed <= given, f"{needed} px wide in {given}"

@@ -1,7 +1,7 @@
 """Audience: viewers by milestone, and leads, for marketing."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 from datetime import date
 
@@ -70,10 +70,10 @@ async def read_audience(visit: Visit, form: AudienceForm) -> Context:
         # Unfinished counts go on, for the next visit.
         async with asyncio.timeout(WAIT_S):
             counts = await asyncio.gather(*(_kept(visit, each) for each in questions))
-            figures = _figures(visit, days, *counts)
-            if not _events(counts[0]):
-                ever = await _kept(visit, AudienceFilter(by="source", limit=1))
-                figures["is_first"] = not _events(ever)
+            figures = {
+                **_figures(visit, days, *counts),
+                "is_first": not (_events(counts[0]) or _events(await _ever(visit))),
+            }
     kept = {} if form.since or form.until else {"period": form.period}
     return {
         "form": form,
@@ -108,6 +108,10 @@ async def _fields(visit: Visit, form: AudienceForm, videos: Sequence[Video]) -> 
             hint="its id",
         ),
     )
+
+
+def _ever(visit: Visit) -> Awaitable[Counted]:
+    return _kept(visit, AudienceFilter(by="source", limit=1))
 
 
 def _events(counted: Counted) -> int:
@@ -148,9 +152,7 @@ def _hours(funnel: Funnel) -> Course:
     return _course(groups, charts.ticks([name for name, _ in groups]))
 
 
-def _course(
-    groups: Sequence[tuple[str, Group | None]], ticks: Sequence[charts.Tick]
-) -> Course:
+def _course(groups: Sequence[tuple[str, Group | None]], ticks: Sequence[charts.Tick]) -> Course:
     rows = [(name, *_reached(group)) for name, group in groups]
     return Course(
         viewers=charts.stacked([[viewers] for _, viewers, _, _ in rows], ["info"]),
