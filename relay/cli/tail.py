@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from relay.cli.client import Client, Query, connected
+from relay.cli.client import Client, connected
 from relay.cli.output import flow, moment
 from relay.cli.parameters import json_option, moment_option, name_option
 from relay.cli.printing import Output
@@ -60,7 +60,7 @@ def _end_with_the_reader() -> None:
     threading.Thread(target=wait, name="reader", daemon=True).start()
 
 
-def _followed(client: Client, query: Query) -> Iterator[dict[str, Any]]:
+def _followed(client: Client, query: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield activity without an end; raises ApiError if the relay cannot be reached at first."""
     first_ms = last_ms = query["since_ms"] or time.time_ns() // 1_000_000
     shown = deque[Hashable](maxlen=_SHOWN_MAX)
@@ -82,7 +82,7 @@ def _identity(activity: dict[str, Any]) -> Hashable:
     return tuple(activity.get(name) for name in ("what", "at_ms", "source", "id", "sink"))
 
 
-def _reconnected(client: Client, query: Query) -> Iterator[dict[str, Any]]:
+def _reconnected(client: Client, query: dict[str, Any]) -> Iterator[dict[str, Any]]:
     while True:
         try:
             yield from client.stream("/stream", query)
