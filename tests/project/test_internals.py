@@ -26,8 +26,8 @@ FOREIGN = {
 }
 """Every private name of a dependency, by the module that uses it."""
 
-PUBLIC = {"_replace"}
-"""Documented in spite of the underscore: `collections.namedtuple`."""
+PUBLIC = {"_exit", "_replace"}
+"""Documented in spite of the underscore: `os` and `collections.namedtuple`."""
 
 ROOT = Path(relay.__file__).parent
 
