@@ -1,6 +1,6 @@
 """Parts of the relay that the admin API uses."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -187,9 +187,15 @@ class Reconciliations(Protocol):
         ...
 
     async def begin(
-        self, source: str, *, since_ms: int | None, until_ms: int | None, dry_run: bool
+        self,
+        source: str,
+        *,
+        since_ms: int | None,
+        until_ms: int | None,
+        dry_run: bool,
+        events: Collection[str] = (),
     ) -> Run:
-        """Start a run; raises NotReconciled and StoreError."""
+        """Start a run, of some kinds of events alone; raises NotReconciled and StoreError."""
         ...
 
     def cancel(self, number: int) -> bool:

@@ -8,9 +8,10 @@ import click
 
 from relay.cli.client import Client, relay_command
 from relay.cli.output import ago, moment
-from relay.cli.parameters import WholeNumber, moment_option, name_option
+from relay.cli.parameters import WholeNumber, moment_option, name_option, parsed
 from relay.cli.printing import Output
 from relay.cli.selection import before_option, dry_run_option, limit_option, page_lines
+from relay.cli.subscription import parse_events
 from relay.core.errors import ApiError
 
 POLL_INTERVAL_S = 0.3
@@ -22,13 +23,20 @@ number_argument = click.argument("number", metavar="NUMBER", type=WholeNumber(mi
 @name_option("source", "Only this source; default all that have [source.api].")
 @moment_option("since", "Start of the period; default: that of the oldest absence not covered.")
 @moment_option("until", "The end of the period; default now.")
+@click.option(
+    "--events",
+    metavar="LIST",
+    callback=parsed(parse_events),
+    help="Only these kinds, with commas between them; default all that the endpoint receives.",
+)
 @dry_run_option
 @relay_command
 def reconcile(client: Client, **order: Any) -> Output:
     """Ask the sender's API what an outage cost, and deliver it as reconstructed events.
 
     They go to sinks with `reconstructed = true`. The relay continues if this command ends;
-    `relay reconciliations cancel` ends it. What the sender may still be sending is left out.
+    `relay reconciliations cancel` ends it. What the sender may still be sending is left out, and
+    so are kinds of events that the endpoint does not receive.
     """
     begun = client.post("/reconciliations", order)["reconciliations"]
     finished = [_watch(client, run) for run in begun]

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -41,6 +41,8 @@ class _Job(msgspec.Struct, eq=False):
     record: Record
     settings: ApiSettings
     period: Period
+    events: Collection[str]
+    """Kinds that the order asks for; all if it names none."""
     progress: Progress = Progress()
     task: asyncio.Task[None] | None = None
     is_cancelled: bool = False
@@ -103,11 +105,17 @@ class Reconciler:
         return next((job.record.id for job in self._jobs if job.record.source == source), None)
 
     async def begin(
-        self, source: str, *, since_ms: int | None, until_ms: int | None, dry_run: bool
+        self,
+        source: str,
+        *,
+        since_ms: int | None,
+        until_ms: int | None,
+        dry_run: bool,
+        events: Collection[str] = (),
     ) -> Record:
         """Start a run; without `since_ms` from the oldest absence that none has covered.
 
-        Raises NotReconciled if there is no such absence, or another run is under way, and
+        `events` narrows the kinds that are given back. Raises NotReconciled if there is no such absence, or another run is under way, and
         StoreError.
         """
         found = self._sources.get(source)
@@ -119,7 +127,9 @@ class Reconciler:
             raise NotReconciled(f"another run of source {source} is beginning")
         self._beginning.add(source)
         try:
-            return await self._begin(source, found.api, since_ms, until_ms, dry_run=dry_run)
+            return await self._begin(
+                source, found.api, since_ms, until_ms, dry_run=dry_run, events=events
+            )
         finally:
             self._beginning.discard(source)
 
@@ -131,6 +141,7 @@ class Reconciler:
         until_ms: int | None,
         *,
         dry_run: bool,
+        events: Collection[str],
     ) -> Record:
         if since_ms is None:
             since_ms = await self._outages.oldest_ms(source)
@@ -152,7 +163,7 @@ class Reconciler:
             dry_run=dry_run,
             now_ms=now_ms,
         )
-        self._jobs.append(_Job(record, settings, period))
+        self._jobs.append(_Job(record, settings, period, events))
         self._reporter.begun(record)
         self._wakeup.set()
         return record
@@ -212,6 +223,7 @@ class Reconciler:
                 job.record,
                 job.settings,
                 job.period,
+                events=job.events,
                 store=self._store,
                 clock=self._clock,
                 report=report,

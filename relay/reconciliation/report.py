@@ -1,11 +1,11 @@
 """The report of a reconciliation: numbers, and the words for them."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import msgspec
 
-from relay.core.event import MILESTONES, VIDEO_WATCHED, Event
+from relay.core.event import MILESTONES, SUBSCRIBABLE, VIDEO_WATCHED, Event
 from relay.reconciliation.reasons import WORDS, Reason
 from relay.store.reconstructions import ReconstructionOutcome
 
@@ -35,8 +35,29 @@ class Report(msgspec.Struct, kw_only=True):
     """Facts that cannot be known, by reason."""
     left: dict[str, int] = {}
     """Facts that the next run may find, by reason."""
+    unsubscribed: list[str] = []
+    """Kinds that were left out, because the endpoint does not receive them."""
+    unrequested: list[str] = []
+    """Kinds that the endpoint receives, and the order left out."""
+    subscription_unknown: str | None = None
+    """Why it is not known what the endpoint receives, so that nothing was left out for it."""
     failed: str | None = None
     """Why the run ended early."""
+
+    def choose(
+        self, received: Collection[str], unknown: str | None, *, requested: Collection[str]
+    ) -> Collection[str]:
+        """Return the kinds that are given back, and note those that are left out.
+
+        `received` are those that the endpoint receives, all of them if that is `unknown`;
+        `requested` narrows them if it has any.
+        """
+        self.subscription_unknown = unknown
+        self.unsubscribed = [kind for kind in SUBSCRIBABLE if kind not in received]
+        chosen = [kind for kind in SUBSCRIBABLE if kind in received]
+        if requested:
+            self.unrequested = [kind for kind in chosen if kind not in requested]
+        return frozenset(chosen) - frozenset(self.unrequested)
 
     def note(self, event: Event, outcome: ReconstructionOutcome) -> None:
         """Count the outcome of one reconstruction."""
@@ -79,7 +100,8 @@ def _add(counts: dict[str, int], name: str, count: int = 1) -> None:
 def words(report: Report, *, dry_run: bool) -> list[str]:
     """Return the report as sentences for the operator, without an address."""
     failure = [] if report.failed is None else [f"ended early: {report.failed}"]
-    return [*failure, *_reconstructed(report, dry_run=dry_run), *_rest(report)]
+    made = _reconstructed(report, dry_run=dry_run)
+    return [*failure, *made, *_left_out(report), *_rest(report)]
 
 
 def _reconstructed(report: Report, *, dry_run: bool) -> Iterable[str]:
@@ -98,6 +120,18 @@ def _reconstructed(report: Report, *, dry_run: bool) -> Iterable[str]:
         yield f"{_count(report.arrived, 'original')} arrived meanwhile"
     if report.erased:
         yield f"{report.erased} refused, because they are about erased persons"
+
+
+def _left_out(report: Report) -> Iterable[str]:
+    for kinds, why in (
+        (report.unsubscribed, "the endpoint does not receive them"),
+        (report.unrequested, "they were not asked for"),
+    ):
+        if kinds:
+            yield f"left out, because {why}: {', '.join(kinds)}"
+    if report.subscription_unknown is not None:
+        why = f"what the endpoint receives is not known ({report.subscription_unknown})"
+        yield f"no kind was left out, because {why}; --events names the kinds"
 
 
 def _rest(report: Report) -> Iterable[str]:

@@ -91,6 +91,12 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether it gave back all that the endpoint receives."""
+        return not self.dry_run and not (self.report or {}).get("unrequested")
+
+
 class Reconstructions(Protocol):
     """Reconstructed events and the runs that make them; all methods may raise StoreError."""
 

@@ -10,6 +10,7 @@ from relay.admin.api.parameters import Number, Paging, Text
 from relay.admin.operation import Nothing, Operation
 from relay.admin.services import AdminServices, RunProgress
 from relay.core.errors import NotReconciled
+from relay.core.event import SUBSCRIBABLE
 from relay.store.reconstructions import Run, RunState
 
 
@@ -27,6 +28,8 @@ class ReconciliationOrder(msgspec.Struct, frozen=True, kw_only=True):
     until_ms: Number | None = None
     """Exclusive; by default now."""
     dry_run: bool = False
+    events: Sequence[Text] | None = None
+    """Kinds to give back; by default all that the endpoint receives."""
 
 
 class Doing(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,12 +86,19 @@ async def begin_reconciliation(
     admin: AdminServices, _: Nothing, order: ReconciliationOrder
 ) -> Begun:
     """Ask the sender's API what an outage cost, and deliver it as reconstructed events."""
-    names = _names(admin, order.source)
+    names, events = _names(admin, order.source), order.events or ()
+    if unknown := [kind for kind in events if kind not in SUBSCRIBABLE]:
+        known = ", ".join(SUBSCRIBABLE)
+        raise HTTPException(422, f"No event is of kind {unknown[0]}; there are: {known}.")
     begun, refusals = [], []
     for name in names:
         try:
             run = await admin.reconciliations.begin(
-                name, since_ms=order.since_ms, until_ms=order.until_ms, dry_run=order.dry_run
+                name,
+                since_ms=order.since_ms,
+                until_ms=order.until_ms,
+                dry_run=order.dry_run,
+                events=events,
             )
         except NotReconciled as error:
             refusals.append(error)
@@ -159,7 +169,7 @@ OPERATIONS = (
         begin_reconciliation,
         {
             409: "There is nothing to reconcile; the detail says why.",
-            422: "There is no such source.",
+            422: "There is no such source or kind.",
         },
     ),
     Operation("GET", "/api/v1/reconciliations/{id:number}", show_reconciliation, _MISSING),

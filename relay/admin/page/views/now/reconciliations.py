@@ -17,6 +17,7 @@ from relay.admin.operation import Nothing
 from relay.admin.page.lists import ListReader
 from relay.admin.page.view import Action, View
 from relay.admin.page.visit import Context, Done, Notice, Visit
+from relay.core.event import SUBSCRIBABLE
 
 PATH = "/reconciliations"
 
@@ -25,6 +26,8 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
     """The form that starts a run of one source, for its oldest absence that none has covered."""
 
     source: str
+    kind: str | None = None
+    """The only kind of events that is asked for."""
     trial: str | None = None
     """Set for a dry run."""
 
@@ -40,6 +43,7 @@ async def read_reconciliations(visit: Visit, page: Paging) -> Context:
         "rows": shown.attributes,
         "next": result.next,
         "before": page.before,
+        "kinds": SUBSCRIBABLE,
         "sources": [(name, len(service.unreconciled.get(name, ()))) for name in service.sources],
     }
 
@@ -47,7 +51,8 @@ async def read_reconciliations(visit: Visit, page: Paging) -> Context:
 async def begin(visit: Visit, _: Nothing, form: Start) -> Done:
     """Start a run."""
     is_trial = form.trial is not None
-    order = ReconciliationOrder(source=form.source, dry_run=is_trial)
+    events = None if form.kind is None else [form.kind]
+    order = ReconciliationOrder(source=form.source, events=events, dry_run=is_trial)
     (run,) = (await visit.run(begin_reconciliation, Nothing(), order)).reconciliations
     text = f"Reconciliation {run.id} of {form.source} has begun"
     return Done(
