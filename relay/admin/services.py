@@ -21,7 +21,7 @@ from relay.store import Store
 from relay.store.absences import Absence
 from relay.store.personal_data import ErasureRecord
 from relay.store.quarantine import Rotation
-from relay.store.reconstructions import Run
+from relay.store.reconstructions import NamedFact, Run
 from relay.store.replays import Forecast, Progress, Replay, unreported
 from relay.store.selection import Selection
 from relay.telemetry.activity_stream import ActivityStream
@@ -183,7 +183,11 @@ class Reconciliations(Protocol):
         ...
 
     def words(self, run: Run) -> Sequence[str]:
-        """Return a run's report as sentences."""
+        """Return a run's report as sentences, without an address."""
+        ...
+
+    def named(self, run: Run) -> Sequence[NamedFact]:
+        """Return the facts that a run's report names."""
         ...
 
     async def begin(

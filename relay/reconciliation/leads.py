@@ -3,12 +3,10 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from relay.core.event import LEAD, folded
+from relay.core.reconstruction import CLOCKS_MS
 from relay.reconciliation.period import GIVE_UP_MS
 from relay.reconciliation.views import Form
 from relay.store.reconstructions import Step
-
-CLOCKS_MS = 300_000
-"""Difference of clocks that is allowed for (video-service.md, section 6)."""
 
 
 def person_of(form: Form) -> str | None:

@@ -92,7 +92,7 @@ class ViewsRead(msgspec.Struct):
     """Views of the period without an address."""
     undated: int = 0
     """Views without a begin or without a video."""
-    forms_left: int = 0
+    forms_left: list[Form] = msgspec.field(default_factory=list)
     """Forms that may still be on their way."""
 
     def add(self, views: Iterable[Session], period: Period) -> bool:
@@ -158,10 +158,11 @@ class ViewsRead(msgspec.Struct):
         for submission in view.submitted:
             at_ms = submission.created_ms or view.started_ms or 0
             until_ms = submission.created_ms or ended_ms
+            form = Form(view.video_id, view.title, submission, at_ms, until_ms)
             if period.has(at_ms):
-                self.forms.append(Form(view.video_id, view.title, submission, at_ms, until_ms))
+                self.forms.append(form)
             elif at_ms >= period.horizon_ms:
-                self.forms_left += 1
+                self.forms_left.append(form)
 
 
 def _key(email: str, video: str) -> tuple[str, str]:

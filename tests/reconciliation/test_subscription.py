@@ -2,15 +2,26 @@
 
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from relay.core.event import LEAD_CAPTURED, SUBSCRIBABLE, VIDEO_WATCHED
 from relay.reconciliation.report import Report, words
 from relay.reconciliation.subscription import subscription
+from relay.store.reconstructions import Run
 from relay.video_service.api.errors import ApiError, Reason
 from relay.video_service.api.records import Webhook
-from tests.reconciliation.simulation import ADA, GIVEN_UP_MS, RunningRelay, World, world
+from tests.cli.scene import Scene
+from tests.reconciliation.simulation import (
+    ADA,
+    GIVEN_UP_MS,
+    TOKEN,
+    RunningRelay,
+    World,
+    world,
+)
+from tests.stub_server import until
 
 OTHERS = [kind for kind in SUBSCRIBABLE if kind != LEAD_CAPTURED]
 EVERYTHING = frozenset(SUBSCRIBABLE)
@@ -43,7 +54,8 @@ async def test_the_kinds_are_those_of_the_source_s_endpoint() -> None:
 
 async def test_without_the_endpoint_s_id_they_are_those_of_any_endpoint() -> None:
     found = await subscription(Listed([LEAD_CAPTURED], [VIDEO_WATCHED]), None)
-    assert (found.kinds, found.unknown) == ({LEAD_CAPTURED, VIDEO_WATCHED}, None)
+    assert found.kinds == {LEAD_CAPTURED, VIDEO_WATCHED}
+    assert found.unknown is None
     assert (await subscription(Listed([LEAD_CAPTURED], []), None)).kinds == EVERYTHING
 
 
@@ -87,7 +99,7 @@ async def away(tmp_path: Path) -> AsyncIterator[World]:
             await one.step_hours(5)
             await relay.settled()
         one.submit(video=1)
-        one.sandbox.services.library.add(title="New", duration_s=60)
+        one.sandbox.services.library.add(title="New", duration_s=60.0)
         await one.step_hours(1)
         yield one
 
@@ -130,6 +142,45 @@ async def test_a_run_of_some_kinds_leaves_the_outage_to_a_run_of_all(away: World
         await relay.settled()
     (started,) = [each for each in away.received() if each["event"] == VIDEO_WATCHED][1:]
     assert started["data"]["viewer"]["email"] == ADA
+
+
+@pytest.mark.servers
+async def test_the_command_narrows_the_kinds_and_names_what_was_given_back(away: World) -> None:
+    async with away.relay() as relay:
+        await back(away, relay)
+        at = f"--url {relay.service.admin.url} --token {TOKEN}"
+        scene = Scene(away.folder)
+        done = await scene.invoke(f"reconcile {at} --events {LEAD_CAPTURED}")
+        assert done.exit_code == 0, done.output
+        assert f"1 event reconstructed: 1 {LEAD_CAPTURED}" in done.output
+        assert ADA in done.output
+        refused = await scene.invoke(f"reconcile {at} --events lead")
+        assert refused.exit_code == 2
+        assert '"lead" is no kind' in refused.output
+
+
+@pytest.mark.servers
+async def test_a_person_who_is_erased_during_a_run_is_not_named_in_its_report(
+    away: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with away.relay() as relay:
+        await back(away, relay)
+        store, ends = relay.service._store.reconstructions, 0
+        end = store.end
+
+        async def erase_and_end(*arguments: Any, **more: Any) -> Run:
+            nonlocal ends
+            ends += 1
+            if ends == 1:
+                await relay.admin.post("/api/v1/people/erase", json={"email": ADA})
+            return await end(*arguments, **more)
+
+        monkeypatch.setattr(store, "end", erase_and_end)
+        run = await relay.reconcile()
+        assert run["report"]["events"][LEAD_CAPTURED] == 1
+        await until(lambda: relay.service.reconciler.under_way("main") is None, what="its end")
+        named = (await relay.get(f"/api/v1/reconciliations/{run['id']}"))["named"]
+        assert [fact["kind"] for fact in named] == ["video.created", "video.ready"]
 
 
 @pytest.mark.servers

@@ -1,4 +1,4 @@
-"""A person submits a form twice for one video around an outage: what was lost is given back once."""
+"""A person submits a form twice for one video around an outage: the lost one is given back."""
 
 from collections import Counter
 from pathlib import Path

@@ -13,6 +13,7 @@ from relay.config import load
 from relay.video_service.api.client import Api
 from relay.video_service.api.records import Webhook
 
+
 @click.command()
 @click.option(
     "--set",

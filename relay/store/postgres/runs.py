@@ -95,7 +95,9 @@ class Runs(Part):
         place: Place | None,
         now_ms: int,
     ) -> Run:
-        text = None if report is None else orjson.dumps(report).decode()
+        # PostgreSQL's JSON has no NUL, which a title may hold.
+        written = None if report is None else orjson.dumps(report).decode()
+        text = None if written is None else written.replace(r"\u0000", r"\ufffd")
 
         def end(db: Database) -> Run:
             db.execute(_END, (state, now_ms, text, run.id))

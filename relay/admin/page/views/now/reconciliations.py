@@ -12,6 +12,7 @@ from relay.admin.api.reconciliations import (
     begin_reconciliation,
     cancel_reconciliation,
     list_reconciliations,
+    show_reconciliation,
 )
 from relay.admin.operation import Nothing
 from relay.admin.page.lists import ListReader
@@ -48,6 +49,11 @@ async def read_reconciliations(visit: Visit, page: Paging) -> Context:
     }
 
 
+async def read_reconciliation(visit: Visit, path: RunId) -> Context:
+    """Read one run with the people, videos and leads that its report names."""
+    return {"run": await visit.run(show_reconciliation, path)}
+
+
 async def begin(visit: Visit, _: Nothing, form: Start) -> Done:
     """Start a run."""
     is_trial = form.trial is not None
@@ -68,12 +74,21 @@ async def cancel(visit: Visit, path: RunId, _: Nothing) -> Done:
     return Done(to=visit.url(PATH), notice=Notice(text=text))
 
 
-VIEW = View(
-    path=PATH,
-    title="Reconciliations",
-    template="reconciliations.html",
-    read=read_reconciliations,
-    topics=("changes",),
+VIEWS = (
+    View(
+        path=PATH,
+        title="Reconciliations",
+        template="reconciliations.html",
+        read=read_reconciliations,
+        topics=("changes",),
+    ),
+    View(
+        path=f"{PATH}/{{id:number}}",
+        title="Reconciliation",
+        template="reconciliation.html",
+        read=read_reconciliation,
+        topics=("changes",),
+    ),
 )
 
 ACTIONS = (
