@@ -21,13 +21,13 @@ from relay.core.event import LEAD_CAPTURED
 from relay.reconciliation import reconciler
 from relay.sandbox.model import Access, Endpoint, Workspace
 from relay.sandbox.sandbox import Sandbox
-from relay.sandbox.schedule import SteppedClock
 from relay.sandbox.truth import truth
 from relay.sandbox.viewing import Visit
 from relay.store.postgres import backlogs, leases
 from relay.store.postgres import engine as postgres_engine
 from tests.conftest import NOW_MS
 from tests.guarantees.process import http_client
+from tests.sandbox.stepped_clock import SteppedClock
 from tests.service import logging_to_memory
 from tests.store.places import Place, PostgresPlace, SqlitePlace
 from tests.stub_server import StubServer, until
