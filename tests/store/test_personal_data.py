@@ -468,7 +468,10 @@ async def test_an_erasure_takes_the_names_out_of_a_report_that_has_the_person(
         report = {"unknown": {"older": 1}, "named": named}
         await runs.end(run, "done", report=report, place=None, now_ms=NOW_MS)
     assert (await erase(store)).reports == 1
-    bob, ann = await runs.runs(before=None, limit=2)
+    bob, ann = [await runs.run(each.id) for each in await runs.runs(before=None, limit=2)]
+    assert ann is not None
+    assert bob is not None
     assert ann.report == {"unknown": {"older": 1}}
     assert [fact.person for fact in bob.named] == ["bob@example.com"]
+    assert [each.named for each in await runs.runs(before=None, limit=2)] == [(), ()]
     assert await runs.unreconciled("main") == []
