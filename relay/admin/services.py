@@ -1,6 +1,6 @@
 """Parts of the relay that the admin API uses."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -21,7 +21,7 @@ from relay.store import Store
 from relay.store.absences import Absence
 from relay.store.personal_data import ErasureRecord
 from relay.store.quarantine import Rotation
-from relay.store.reconstructions import Run
+from relay.store.reconstructions import NamedFact, Run
 from relay.store.replays import Forecast, Progress, Replay, unreported
 from relay.store.selection import Selection
 from relay.telemetry.activity_stream import ActivityStream
@@ -183,13 +183,23 @@ class Reconciliations(Protocol):
         ...
 
     def words(self, run: Run) -> Sequence[str]:
-        """Return a run's report as sentences."""
+        """Return a run's report as sentences, without an address."""
+        ...
+
+    def named(self, run: Run) -> Sequence[NamedFact]:
+        """Return the facts that a run's report names."""
         ...
 
     async def begin(
-        self, source: str, *, since_ms: int | None, until_ms: int | None, dry_run: bool
+        self,
+        source: str,
+        *,
+        since_ms: int | None,
+        until_ms: int | None,
+        dry_run: bool,
+        events: Collection[str] = (),
     ) -> Run:
-        """Start a run; raises NotReconciled and StoreError."""
+        """Start a run, of some kinds of events alone; raises NotReconciled and StoreError."""
         ...
 
     def cancel(self, number: int) -> bool:

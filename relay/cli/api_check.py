@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 TIMEOUT_S = 20.0
 """For all requests of one check, those included that a limit makes wait."""
 
-_OF_KEY = frozenset({"key refused", "cannot connect", "no answer", "TLS failed"})
+_OF_KEY = frozenset(
+    {"key refused", "cannot connect", "no answer", "connection closed", "TLS failed"}
+)
 """Failures that concern the API as a whole, so that another request would fail as well."""
 
 

@@ -7,10 +7,11 @@ from typing import Any
 import click
 
 from relay.cli.client import Client, relay_command
-from relay.cli.output import ago, moment
-from relay.cli.parameters import WholeNumber, moment_option, name_option
+from relay.cli.output import ago, moment, table
+from relay.cli.parameters import WholeNumber, moment_option, name_option, parsed
 from relay.cli.printing import Output
 from relay.cli.selection import before_option, dry_run_option, limit_option, page_lines
+from relay.cli.subscription import parse_events
 from relay.core.errors import ApiError
 
 POLL_INTERVAL_S = 0.3
@@ -22,16 +23,23 @@ number_argument = click.argument("number", metavar="NUMBER", type=WholeNumber(mi
 @name_option("source", "Only this source; default all that have [source.api].")
 @moment_option("since", "Start of the period; default: that of the oldest absence not covered.")
 @moment_option("until", "The end of the period; default now.")
+@click.option(
+    "--events",
+    metavar="LIST",
+    callback=parsed(parse_events),
+    help="Only these kinds, with commas between them; default all that the endpoint receives.",
+)
 @dry_run_option
 @relay_command
 def reconcile(client: Client, **order: Any) -> Output:
     """Ask the sender's API what an outage cost, and deliver it as reconstructed events.
 
     They go to sinks with `reconstructed = true`. The relay continues if this command ends;
-    `relay reconciliations cancel` ends it. What the sender may still be sending is left out.
+    `relay reconciliations cancel` ends it. What the sender may still be sending is left out, and
+    so are kinds of events that the endpoint does not receive.
     """
     begun = client.post("/reconciliations", order)["reconciliations"]
-    finished = [_watch(client, run) for run in begun]
+    finished = [_watch(client, run["id"]) for run in begun]
     lines = [line for run in finished for line in _lines(run)]
     failed = [run for run in finished if run["state"] != "done"]
     return Output({"reconciliations": finished}, lines, ok=not failed)
@@ -74,7 +82,7 @@ def watch(client: Client, *, number: int) -> Output:
 
     Exits 0 if it is done, and 1 if it failed or was cancelled.
     """
-    run = _watch(client, client.get(f"/reconciliations/{number}"))
+    run = _watch(client, number)
     return Output(run, _lines(run), ok=run["state"] == "done")
 
 
@@ -84,26 +92,26 @@ def watch(client: Client, *, number: int) -> Output:
 def cancel(client: Client, *, number: int) -> Output:
     """End a reconciliation; what it has made stays."""
     client.post(f"/reconciliations/{number}/cancel")
-    run = _watch(client, client.get(f"/reconciliations/{number}"))
+    run = _watch(client, number)
     return Output(run, [f"Reconciliation {number} is {run['state']}."])
 
 
-def _watch(client: Client, run: dict[str, Any]) -> dict[str, Any]:
+def _watch(client: Client, number: int) -> dict[str, Any]:
     shown = ""
     try:
-        while run["state"] == "running":
+        while (run := client.get(f"/reconciliations/{number}"))["state"] == "running":
             text = _doing(run["progress"])
             if text != shown:
                 click.echo(f"Source {run['source']}: {text}.", err=True)
                 shown = text
             time.sleep(POLL_INTERVAL_S)
-            run = client.get(f"/reconciliations/{run['id']}")
     except (KeyboardInterrupt, click.Abort):
         raise ApiError(
             "the reconciliation continues in the relay; "
-            f"`relay reconciliations cancel {run['id']}` ends it"
+            f"`relay reconciliations cancel {number}` ends it"
         ) from None
-    return run
+    result: dict[str, Any] = run
+    return result
 
 
 def _doing(progress: dict[str, Any] | None) -> str:
@@ -121,3 +129,17 @@ def _lines(run: dict[str, Any]) -> Iterator[str]:
     words: Sequence[str] = run["words"]
     for line in words:
         yield f"  {line}"
+    if run["named"]:
+        yield from table(map(_fact, run["named"]), empty="")
+
+
+def _fact(fact: dict[str, Any]) -> dict[str, object]:
+    return {
+        "OUTCOME": fact["outcome"],
+        "EVENT": fact["kind"],
+        "PERSON": fact.get("person"),
+        "VIDEO": fact.get("title") or fact.get("video"),
+        "DETAIL": fact.get("lead") or fact.get("milestone"),
+        "WHY": fact.get("why"),
+        "ID": fact.get("event"),
+    }

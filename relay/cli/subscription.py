@@ -4,12 +4,13 @@ from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
+from relay.cli.output import safe
 from relay.config import Config
-from relay.core.event import KINDS, WEBHOOK_TEST
+from relay.core.event import SUBSCRIBABLE
+from relay.core.suggestion import suggestion
 from relay.video_service.api.records import Webhook
 
-SUBSCRIBABLE = tuple(kind for kind in KINDS if kind != WEBHOOK_TEST)
-"""`webhook.test` is sent whatever the subscription (video-service.md, section 6)."""
+ALL = "all"
 
 
 class Subscription(NamedTuple):
@@ -47,3 +48,18 @@ def listed(events: Iterable[str] | None) -> str:
     if events is None:
         return "not said"
     return ", ".join(events) or "all events"
+
+
+def parse_events(text: str) -> tuple[str, ...]:
+    """Parse `lead.captured,video.watched`, or `all`, as the API takes it; raises ValueError."""
+    kinds = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
+    if kinds == (ALL,):
+        return ()
+    if ALL in kinds:
+        raise ValueError(f"`{ALL}` excludes other kinds")
+    for kind in kinds:
+        if kind not in SUBSCRIBABLE:
+            hint = suggestion(kind, (*SUBSCRIBABLE, ALL)) or "."
+            expected = ", ".join(SUBSCRIBABLE)
+            raise ValueError(f'"{safe(kind)}" is no kind{hint} Expected `all`, or of: {expected}')
+    return kinds

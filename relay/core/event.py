@@ -24,6 +24,9 @@ KINDS = (
 )
 """Documented event kinds (video-service.md, section 6); unknown kinds are relayed as well."""
 
+SUBSCRIBABLE = tuple(kind for kind in KINDS if kind != WEBHOOK_TEST)
+"""`webhook.test` is sent whatever the subscription (video-service.md, section 6)."""
+
 MILESTONES = ("started", "25%", "50%", "75%", "completed")
 
 LEAD = "lead"

@@ -82,7 +82,8 @@ _DATA = {
 
 
 def _event(source: str, kind: str, data: Mapping[str, Any], *, at_ms: int, now_ms: int) -> Event:
-    id_, created_at = reconstruction.ids(kind, {"data": data})[0], _time(at_ms)
+    created_at = _time(at_ms)
+    id_ = reconstruction.ids(kind, {"createdAt": created_at, "data": data})[0]
     body = {
         "id": id_,
         "event": kind,

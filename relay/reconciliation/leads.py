@@ -1,14 +1,12 @@
 """Which forms of a period have no lead in the store."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from relay.core.event import LEAD, folded
+from relay.core.reconstruction import CLOCKS_MS
 from relay.reconciliation.period import GIVE_UP_MS
 from relay.reconciliation.views import Form
 from relay.store.reconstructions import Step
-
-CLOCKS_MS = 300_000
-"""Difference of clocks that is allowed for (video-service.md, section 6)."""
 
 
 def person_of(form: Form) -> str | None:
@@ -27,34 +25,40 @@ def forms_without_lead(
 
     `known` holds the steps by person and video. A lead belongs to the form with its id. Where one
     of the two has no id, it belongs to a form if it was received when the sender may have sent it,
-    within `give_up_ms`; each belongs to one form at most.
+    within `give_up_ms`: to one form at most, the nearest in time, because most arrive at once.
     """
-    leads = {
-        key: sorted((step for step in steps if step.step == LEAD), key=lambda step: step.at_ms)
-        for key, steps in known.items()
-    }
     ordered = [form for form in sorted(forms, key=lambda form: form.at_ms) if person_of(form)]
+    leads = {key: [step for step in steps if step.step == LEAD] for key, steps in known.items()}
+    received = {lead.lead for some in leads.values() for lead in some}
+    named = {form.submission.id for form in ordered} & received - {None}
     # A lead with a form's id is not left to another form of about the same time.
-    unnamed = [form for form in ordered if not _take(leads, form, _is_named)]
-
-    def may_be(lead: Step, form: Form) -> bool:
-        has_ids = lead.lead is not None and form.submission.id is not None
-        latest_ms = form.at_ms + give_up_ms + CLOCKS_MS
-        return not has_ids and form.at_ms - CLOCKS_MS <= lead.at_ms <= latest_ms
-
-    return [form for form in unnamed if not _take(leads, form, may_be)]
+    left = {key: [lead for lead in some if lead.lead not in named] for key, some in leads.items()}
+    unnamed = [form for form in ordered if form.submission.id not in named]
+    matched = _matched_by_time(unnamed, left, give_up_ms)
+    return [form for number, form in enumerate(unnamed) if number not in matched]
 
 
-def _is_named(lead: Step, form: Form) -> bool:
-    return lead.lead is not None and lead.lead == form.submission.id
+def _matched_by_time(
+    forms: Sequence[Form], leads: Mapping[tuple[str, str], Sequence[Step]], give_up_ms: int
+) -> set[int]:
+    """Return the numbers of the forms to which a lead belongs by its time."""
+    pairs = []
+    for number, form in enumerate(forms):
+        key = (person_of(form) or "", form.video or "")
+        for place, lead in enumerate(leads.get(key, ())):
+            if _may_be(lead, form, give_up_ms):
+                pairs.append((abs(lead.at_ms - form.at_ms), number, (key, place)))
+    matched: set[int] = set()
+    taken: set[object] = set()
+    for _, number, lead_of in sorted(pairs):
+        if number not in matched and lead_of not in taken:
+            matched.add(number)
+            taken.add(lead_of)
+    return matched
 
 
-def _take(
-    leads: Mapping[tuple[str, str], list[Step]], form: Form, belongs: Callable[[Step, Form], bool]
-) -> bool:
-    """Take out the first lead that belongs to a form; whether there is one."""
-    candidates = leads.get((person_of(form) or "", form.video or ""), [])
-    match = next((lead for lead in candidates if belongs(lead, form)), None)
-    if match is not None:
-        candidates.remove(match)
-    return match is not None
+def _may_be(lead: Step, form: Form, give_up_ms: int) -> bool:
+    if lead.lead is not None and form.submission.id is not None:
+        return False
+    until_ms = form.until_ms + give_up_ms + CLOCKS_MS
+    return form.at_ms - CLOCKS_MS <= lead.at_ms <= until_ms

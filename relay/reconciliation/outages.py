@@ -72,7 +72,7 @@ class Outages:
         None if the last absence was long ago.
         """
         for run in await self._store.reconstructions.runs(before=None, limit=_RUNS_READ):
-            if run.source == source and not run.dry_run and run.state == "done":
+            if run.source == source and run.is_whole and run.state == "done":
                 is_due = before_ms >= (run.ended_ms or 0)
                 is_recent = before_ms < await self.returned_ms() + FOLLOW_UP_MS
                 has_left = bool((run.report or {}).get("left"))

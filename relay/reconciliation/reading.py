@@ -1,10 +1,11 @@
 """Reads the sender's lists of views and videos, and finds where the next run may begin."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import msgspec
 
+from relay.core.event import SUBSCRIBABLE
 from relay.reconciliation.period import Period
 from relay.reconciliation.views import ViewsRead
 from relay.store.reconstructions import Place
@@ -26,7 +27,12 @@ class ViewsFrom(msgspec.Struct, frozen=True):
 
 
 async def views(
-    api: Api, period: Period, *, place: Place | None, report_progress: ReportProgress
+    api: Api,
+    period: Period,
+    *,
+    kinds: Collection[str] = SUBSCRIBABLE,
+    place: Place | None,
+    report_progress: ReportProgress,
 ) -> ViewsFrom:
     """Read the views from a place on, or from the first one if the place is of no use.
 
@@ -35,7 +41,7 @@ async def views(
     """
     usable = place is not None and place.at_ms <= period.since_ms
     first = after = begin = place.after if place is not None and usable else None
-    read, is_settled = ViewsRead(), True
+    read, is_settled = ViewsRead(kinds), True
     async for page in api.sessions(after=after):
         if is_settled:
             begin = after

@@ -4,6 +4,7 @@ from typing import Literal
 
 Reason = Literal[
     "anonymous",
+    "creation_gone",
     "deletion_forgotten",
     "form_recent",
     "lead_without_address",
@@ -19,6 +20,7 @@ Reason = Literal[
 
 WORDS: dict[Reason, str] = {
     "anonymous": "views by nobody known, which cannot be restored",
+    "creation_gone": "videos that are gone, and whose creation may have been missed",
     "deletion_forgotten": (
         "videos that are gone, and whose deletion may have been received and forgotten"
     ),

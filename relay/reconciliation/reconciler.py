@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -16,12 +16,12 @@ from relay.core.event import Event
 from relay.core.routing import Route, Verdict, match
 from relay.reconciliation.outages import Outages
 from relay.reconciliation.period import Period
-from relay.reconciliation.report import Report, words
+from relay.reconciliation.report import Report, explained, words
 from relay.reconciliation.reporter import ReconciliationReporter
 from relay.store import Store
 from relay.store.absences import Absence
 from relay.store.ownership import MAINTENANCE
-from relay.store.reconstructions import Place, ReconstructionOutcome, RunState
+from relay.store.reconstructions import NamedFact, Place, ReconstructionOutcome, RunState
 from relay.store.reconstructions import Run as Record
 
 POLL_INTERVAL_S = 10.0
@@ -41,6 +41,8 @@ class _Job(msgspec.Struct, eq=False):
     record: Record
     settings: ApiSettings
     period: Period
+    events: Collection[str]
+    """Kinds that the order asks for; all if it names none."""
     progress: Progress = Progress()
     task: asyncio.Task[None] | None = None
     is_cancelled: bool = False
@@ -98,17 +100,27 @@ class Reconciler:
         """Return a run's report as sentences, without an address."""
         return () if run.report is None else words(Report.read(run.report), dry_run=run.dry_run)
 
+    def named(self, run: Record) -> Sequence[NamedFact]:
+        """Return the facts that a run's report names, with their reasons in words."""
+        return [explained(fact) for fact in run.named]
+
     def under_way(self, source: str) -> int | None:
         """Return the number of the source's run that is waiting or running."""
         return next((job.record.id for job in self._jobs if job.record.source == source), None)
 
     async def begin(
-        self, source: str, *, since_ms: int | None, until_ms: int | None, dry_run: bool
+        self,
+        source: str,
+        *,
+        since_ms: int | None,
+        until_ms: int | None,
+        dry_run: bool,
+        events: Collection[str] = (),
     ) -> Record:
         """Start a run; without `since_ms` from the oldest absence that none has covered.
 
-        Raises NotReconciled if there is no such absence, or another run is under way, and
-        StoreError.
+        `events` narrows the kinds that are given back. Raises NotReconciled if there is no such
+        absence, or another run is under way, and StoreError.
         """
         found = self._sources.get(source)
         if found is None or found.api is None:
@@ -119,7 +131,9 @@ class Reconciler:
             raise NotReconciled(f"another run of source {source} is beginning")
         self._beginning.add(source)
         try:
-            return await self._begin(source, found.api, since_ms, until_ms, dry_run=dry_run)
+            return await self._begin(
+                source, found.api, since_ms, until_ms, dry_run=dry_run, events=events
+            )
         finally:
             self._beginning.discard(source)
 
@@ -131,6 +145,7 @@ class Reconciler:
         until_ms: int | None,
         *,
         dry_run: bool,
+        events: Collection[str],
     ) -> Record:
         if since_ms is None:
             since_ms = await self._outages.oldest_ms(source)
@@ -152,7 +167,7 @@ class Reconciler:
             dry_run=dry_run,
             now_ms=now_ms,
         )
-        self._jobs.append(_Job(record, settings, period))
+        self._jobs.append(_Job(record, settings, period, events))
         self._reporter.begun(record)
         self._wakeup.set()
         return record
@@ -212,6 +227,7 @@ class Reconciler:
                 job.record,
                 job.settings,
                 job.period,
+                events=job.events,
                 store=self._store,
                 clock=self._clock,
                 report=report,
@@ -234,16 +250,32 @@ class Reconciler:
         await self._end(job, state, report, place)
 
     async def _end(self, job: _Job, state: RunState, report: Report, place: Place | None) -> None:
+        await self._forget_erased(report)
+        record = await self._store_end(job, state, report, place)
+        # An erasure that was ordered meanwhile has not found the names.
+        if await self._forget_erased(report):
+            record = await self._store_end(job, state, report, place)
+        self._outages.ended(job.record.source, state)
+        self._reporter.ended(record, report)
+
+    async def _store_end(
+        self, job: _Job, state: RunState, report: Report, place: Place | None
+    ) -> Record:
         keeps_place = state == "done" and not job.record.dry_run
-        record = await self._store.reconstructions.end(
+        return await self._store.reconstructions.end(
             job.record,
             state,
-            report=report.numbers(),
+            report=report.values(),
             place=place if keeps_place else None,
             now_ms=self._clock.now_ms(),
         )
-        self._outages.ended(job.record.source, state)
-        self._reporter.ended(record, report)
+
+    async def _forget_erased(self, report: Report) -> bool:
+        """Take people out of a report who were erased during the run; whether there were any."""
+        people = {fact.person for fact in report.named if fact.person is not None}
+        erased = await self._store.reconstructions.erased(people)
+        report.forget(erased)
+        return bool(erased)
 
     def _stored(
         self, event: Event, verdicts: Sequence[Verdict], outcome: ReconstructionOutcome

@@ -39,7 +39,7 @@ class ReconciliationReporter:
         self._log.info("reconciliation.begun", run=run.id, source=run.source, dry_run=run.dry_run)
 
     def ended(self, run: Run, report: Report) -> None:
-        """A run is over; the report has numbers only, and never an address."""
+        """A run is over; only the report's numbers are logged, because it names people."""
         self._activity.count("reconciliation")
         fields = {"run": run.id, "source": run.source, "dry_run": run.dry_run}
         counts = {

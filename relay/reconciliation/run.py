@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -10,14 +10,15 @@ from msgspec.structs import replace
 
 from relay.core.api_settings import ApiSettings
 from relay.core.clock import Clock
-from relay.core.event import Event
+from relay.core.event import LEAD_CAPTURED, VIDEO_WATCHED, Event
 from relay.core.routing import Verdict
 from relay.reconciliation import envelope, leads, library, reading
 from relay.reconciliation.milestones import KnownMilestones, MilestoneDecision, derive
 from relay.reconciliation.period import Period
-from relay.reconciliation.reading import ReportProgress
-from relay.reconciliation.report import Report
-from relay.reconciliation.views import History, ViewsRead
+from relay.reconciliation.reading import ReportProgress, ViewsFrom
+from relay.reconciliation.report import About, Report
+from relay.reconciliation.subscription import subscription
+from relay.reconciliation.views import Form, History, ViewsRead
 from relay.store import Store
 from relay.store.reconstructions import Place, ReconstructionOutcome, Reconstructions, Step
 from relay.store.reconstructions import Run as Record
@@ -29,6 +30,9 @@ Person = str
 
 Steps = Mapping[tuple[Person, str], Sequence[Step]]
 """What the store knows, by person and video."""
+
+_OF_VIEWS = frozenset((VIDEO_WATCHED, LEAD_CAPTURED))
+"""The kinds that the list of views tells; the list of videos tells the others."""
 
 
 class Reconstruct(Protocol):
@@ -54,6 +58,7 @@ class Run:
         source: Source,
         period: Period,
         *,
+        kinds: Collection[str],
         reconstruct: Reconstruct,
         report_progress: ReportProgress,
         report: Report,
@@ -61,6 +66,7 @@ class Run:
         self._source = source
         self._api, self._store, self._clock = source.api, source.store, source.clock
         self._period = period
+        self._kinds = frozenset(kinds)
         self._make = reconstruct
         self._report_progress = report_progress
         self._answers: dict[Person, Mapping[str, Watched]] = {}
@@ -71,13 +77,10 @@ class Run:
     async def reconcile(self) -> None:
         """Raises ApiError and StoreError; what was reconstructed before stays in the store."""
         report, name = self._report, self._source.name
-        place = await self._store.place(name)
-        listed = await reading.videos(self._api, report_progress=self._report_progress)
-        views = await reading.views(
-            self._api, self._period, place=place, report_progress=self._report_progress
-        )
+        listed = await self._videos()
+        views = await self._views()
         read = views.read
-        report.views, report.videos = read.views, len(listed)
+        report.views, report.videos = read.views, len(listed or ())
         await self._refuse_erased(read)
         # From here on, an original that arrives keeps its reconstruction from being made.
         await self._store.announce(name)
@@ -85,18 +88,40 @@ class Run:
             known = await self._steps(read)
             await self._reconstruct_milestones(read, known, is_whole=views.is_whole)
             await self._reconstruct_leads(read, known)
-            await self._reconstruct_changes(listed)
+            if listed is not None:
+                await self._reconstruct_changes(listed)
         finally:
             self._store.conclude(name)
         report.cannot_know("anonymous", count=read.anonymous)
         report.cannot_know("undated", count=read.undated)
-        report.leave("form_recent", count=read.forms_left)
+        for form in read.forms_left:
+            report.leave("form_recent", about=_about_form(form))
         self.place = views.place
+
+    async def _videos(self) -> Sequence[Video] | None:
+        """Return the list of videos; None if no kind needs it."""
+        if self._kinds <= _OF_VIEWS:
+            return None
+        return await reading.videos(self._api, report_progress=self._report_progress)
+
+    async def _views(self) -> ViewsFrom:
+        """Return what the kinds need of the list of views."""
+        if not self._kinds & _OF_VIEWS:
+            return ViewsFrom(ViewsRead(), is_whole=True, place=None)
+        place = await self._store.place(self._source.name)
+        return await reading.views(
+            self._api,
+            self._period,
+            kinds=self._kinds,
+            place=place,
+            report_progress=self._report_progress,
+        )
 
     async def _refuse_erased(self, read: ViewsRead) -> None:
         """Drop what erased persons did, before the API is asked about anyone."""
         people = {person for person, _ in read.histories}
-        people.update(who for form in read.forms if (who := leads.person_of(form)) is not None)
+        forms = (*read.forms, *read.forms_left)
+        people.update(who for form in forms if (who := leads.person_of(form)) is not None)
         erased = await self._store.erased(people)
         if not erased:
             return
@@ -104,9 +129,12 @@ class Run:
         self._report.erased += len(refused)
         for key in refused:
             del read.histories[key]
-        kept = [form for form in read.forms if leads.person_of(form) not in erased]
-        self._report.erased += len(read.forms) - len(kept)
-        read.forms = kept
+        before = len(read.forms)
+        read.forms, read.forms_left = (
+            [form for form in some if leads.person_of(form) not in erased]
+            for some in (read.forms, read.forms_left)
+        )
+        self._report.erased += before - len(read.forms)
 
     async def _steps(self, read: ViewsRead) -> Steps:
         people: defaultdict[str, set[Person]] = defaultdict(set)
@@ -135,8 +163,9 @@ class Run:
             steps = {step.step: step.at_ms for step in known.get(key, ())}
             milestones = KnownMilestones(steps=steps, since_ms=since_ms, is_whole=is_whole)
             decision = await self._derive(key, history, milestones)
-            report.cannot_know(*decision.unsure)
-            report.leave(*decision.left)
+            about = About(VIDEO_WATCHED, key[0], key[1], history.title)
+            report.cannot_know(*decision.unsure, about=about)
+            report.leave(*decision.left, about=about)
             for milestone in decision.reached:
                 now_ms = self._clock.now_ms()
                 event = envelope.watched(source, key[1], history, milestone, now_ms)
@@ -159,8 +188,9 @@ class Run:
 
     async def _reconstruct_leads(self, read: ViewsRead, known: Steps) -> None:
         report = self._report
-        nameless = sum(leads.person_of(form) is None for form in read.forms)
-        report.cannot_know("lead_without_address", count=nameless)
+        for form in read.forms:
+            if leads.person_of(form) is None:
+                report.cannot_know("lead_without_address", about=_about_form(form))
         for form in leads.forms_without_lead(read.forms, known, give_up_ms=self._period.give_up_ms):
             event = envelope.lead(self._source.name, form, self._clock.now_ms())
             outcome = await self._reconstruct(event, person=leads.person_of(form))
@@ -175,10 +205,15 @@ class Run:
             now_ms=now_ms,
             forgotten_ms=await self._store.forgotten_ms(),
         )
-        report.cannot_know(*comparison.unsure)
-        report.leave(*comparison.left)
+        for doubt in comparison.unsure:
+            if doubt.kind in self._kinds:
+                report.cannot_know(doubt.reason, about=_about_video(doubt))
+        for doubt in comparison.left:
+            if doubt.kind in self._kinds:
+                report.leave(doubt.reason, about=_about_video(doubt))
         for change in comparison.changes:
-            await self._reconstruct(envelope.changed(name, change, now_ms), person=None)
+            if change.kind in self._kinds:
+                await self._reconstruct(envelope.changed(name, change, now_ms), person=None)
 
     async def _reconstruct(self, event: Event, *, person: Person | None) -> ReconstructionOutcome:
         outcome = await self._make(event, person=person)
@@ -186,11 +221,21 @@ class Run:
         return outcome
 
 
+def _about_form(form: Form) -> About:
+    lead = form.submission.id
+    return About(LEAD_CAPTURED, leads.person_of(form), form.video, form.title, lead)
+
+
+def _about_video(doubt: library.Doubt) -> About:
+    return About(doubt.kind, video=doubt.video.id, title=doubt.video.title)
+
+
 async def reconcile(
     record: Record,
     settings: ApiSettings,
     period: Period,
     *,
+    events: Collection[str],
     store: Store,
     clock: Clock,
     report: Report,
@@ -200,6 +245,7 @@ async def reconcile(
 ) -> Place | None:
     """Reconcile a period and fill in the report; return where the next run starts to read.
 
+    Only kinds that the endpoint receives are given back; `events` narrows them if it has any.
     `verdicts` finds the sinks of an event, and `stored` is called with each outcome on disk.
     Raises ApiError and StoreError; what was reconstructed before stays in the store.
     """
@@ -215,8 +261,15 @@ async def reconcile(
 
     async with Api(settings, budgets=store.request_budgets, clock=clock) as api:
         source = Source(name=record.source, api=api, store=reconstructions, clock=clock)
+        receives = await subscription(api, settings.endpoint)
+        kinds = report.choose(receives.kinds, receives.unknown, requested=events)
         run = Run(
-            source, period, reconstruct=reconstruct, report_progress=report_progress, report=report
+            source,
+            period,
+            kinds=kinds,
+            reconstruct=reconstruct,
+            report_progress=report_progress,
+            report=report,
         )
         await run.reconcile()
         return run.place

@@ -1,11 +1,11 @@
 """Views of videos by person: what is known of them from the sender's list of views."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Literal, NamedTuple
 
 import msgspec
 
-from relay.core.event import folded
+from relay.core.event import LEAD_CAPTURED, SUBSCRIBABLE, VIDEO_WATCHED, folded
 from relay.reconciliation.period import VIEW_MAX_MS, Period
 from relay.video_service.api.records import Session, Submission
 
@@ -73,11 +73,15 @@ class Form(NamedTuple):
     title: str | None
     submission: Submission
     at_ms: int
+    until_ms: int
+    """Later than `at_ms` where only the view's times are known."""
 
 
 class ViewsRead(msgspec.Struct):
     """What the list of views says, gathered page by page."""
 
+    kinds: Collection[str] = SUBSCRIBABLE
+    """Kinds of events that it is gathered for; what the others need is left out."""
     histories: dict[tuple[str, str], History] = msgspec.field(default_factory=dict)
     """By the folded address and the video."""
     forms: list[Form] = msgspec.field(default_factory=list)
@@ -88,7 +92,7 @@ class ViewsRead(msgspec.Struct):
     """Views of the period without an address."""
     undated: int = 0
     """Views without a begin or without a video."""
-    forms_left: int = 0
+    forms_left: list[Form] = msgspec.field(default_factory=list)
     """Forms that may still be on their way."""
 
     def add(self, views: Iterable[Session], period: Period) -> bool:
@@ -117,24 +121,31 @@ class ViewsRead(msgspec.Struct):
             self.undated += 1
             return True
         ended_ms = _end(view, view.started_ms, period)
-        when = _when(view.started_ms, ended_ms, period)
-        self._add_forms(view, period)
+        if LEAD_CAPTURED in self.kinds:
+            self._add_forms(view, period, ended_ms or period.horizon_ms)
+        if VIDEO_WATCHED in self.kinds:
+            self._add_view(view, view.started_ms, ended_ms, period)
+        return _when(view.started_ms, ended_ms, period) != "open"
+
+    def _add_view(
+        self, view: Session, started_ms: int, ended_ms: int | None, period: Period
+    ) -> None:
+        when = _when(started_ms, ended_ms, period)
         if view.email is None or not view.email.strip():
-            self.anonymous += when != "before" and view.started_ms < period.horizon_ms
-            return when != "open"
+            self.anonymous += when != "before" and started_ms < period.horizon_ms
+            return
         if when == "before":
             self.earlier += 1
-            return True
+            return
         history = self._history(view)
-        if period.has(view.started_ms) and history.first_within_ms is None:
-            history.first_within_ms = view.started_ms
+        if period.has(started_ms) and history.first_within_ms is None:
+            history.first_within_ms = started_ms
         if when == "open":
             history.open += 1
-            return False
-        ended_ms = ended_ms or view.started_ms
-        history.within.add(view, started_ms=view.started_ms, ended_ms=ended_ms)
+            return
+        ended_ms = ended_ms or started_ms
+        history.within.add(view, started_ms=started_ms, ended_ms=ended_ms)
         history.ends.append(Reached(ended_ms, view.percent or 0.0))
-        return True
 
     def _history(self, view: Session) -> History:
         email, video = str(view.email).strip(), str(view.video_id)
@@ -143,13 +154,15 @@ class ViewsRead(msgspec.Struct):
         history.title = view.title or history.title
         return history
 
-    def _add_forms(self, view: Session, period: Period) -> None:
+    def _add_forms(self, view: Session, period: Period, ended_ms: int) -> None:
         for submission in view.submitted:
             at_ms = submission.created_ms or view.started_ms or 0
+            until_ms = submission.created_ms or ended_ms
+            form = Form(view.video_id, view.title, submission, at_ms, until_ms)
             if period.has(at_ms):
-                self.forms.append(Form(view.video_id, view.title, submission, at_ms))
+                self.forms.append(form)
             elif at_ms >= period.horizon_ms:
-                self.forms_left += 1
+                self.forms_left.append(form)
 
 
 def _key(email: str, video: str) -> tuple[str, str]:

@@ -1,7 +1,7 @@
 """The ASGI app of a sandbox: the service's API, its storage, and the controls."""
 
 from starlette.applications import Starlette
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from relay.sandbox.api import analytics, controls, openapi, uploads, videos, viewers, webhooks
 from relay.sandbox.api.error_responses import HANDLERS
@@ -24,7 +24,7 @@ def build(services: Services) -> ASGIApp:
         ],
         exception_handlers=HANDLERS,
     )
-    return _Silence(app, services.faults)
+    return _Silence(_Drain(app), services.faults)
 
 
 class _Silence:
@@ -40,3 +40,34 @@ class _Silence:
             await hang_up(scope, receive)
             return
         await self._app(scope, receive, send)
+
+
+class _Drain:
+    """Reads what is left of a refused body before the response ends.
+
+    A connection that is closed before that is reset, which takes the response with it.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        is_over = False
+
+        async def receive_part() -> Message:
+            nonlocal is_over
+            message = await receive()
+            is_over = not message.get("more_body", False)
+            return message
+
+        async def respond(message: Message) -> None:
+            is_last = message["type"] == "http.response.body" and not message.get("more_body")
+            if not is_last or is_over:
+                await send(message)
+                return
+            await send({**message, "more_body": True})
+            while not is_over:
+                await receive_part()
+            await send({"type": "http.response.body"})
+
+        await self._app(scope, receive_part, respond)

@@ -22,6 +22,8 @@ _BYTES_PER_SECOND = 10_000_000
 
 _DURATIONS_S = (45, 3600)
 _SIZES = ((1280, 720), (1920, 1080), (1080, 1920), (3840, 2160))
+_IMPORTED_TYPE = "video/mp4"
+"""Of a file whose link does not say it."""
 _IMPORTED_BYTES = (5_000_000, 900_000_000)
 _FAULT = "The file has no video or audio track."
 
@@ -49,12 +51,13 @@ class Library:
         """Add a video whose file is still to come; raises Refusal for a file of no use."""
         if size > FILE_MAX:
             raise Refusal(413, f"size: a file has at most {FILE_MAX} bytes.")
-        if media_type.partition("/")[0] not in {"video", "audio"}:
+        kind = media_type.partition("/")[0].lower()
+        if kind not in {"video", "audio"}:
             raise Refusal(415, "type: expected a video or audio type.")
         now_ms = self._schedule.now_ms()
         video_id = self._workspace.new_id("vid")
         random = Random(f"{self._workspace.seed} {video_id}")
-        width, height = random.choice(_SIZES) if media_type.startswith("video/") else (0, 0)
+        width, height = random.choice(_SIZES) if kind == "video" else (0, 0)
         video = Video(
             id=video_id,
             title=title,
@@ -74,9 +77,10 @@ class Library:
 
     def import_from(self, url: str, *, title: str | None) -> Video:
         """Add a video from the link to a file, which is not fetched; its processing begins."""
-        path = httpx.URL(valid_url(url, field="url")).path
-        name = PurePosixPath(path).name
-        media_type = mimetypes.guess_type(name)[0] or ""
+        link = httpx.URL(valid_url(url, field="url"))
+        name = PurePosixPath(link.path).name
+        media_type = mimetypes.guess_type(name)[0] or _IMPORTED_TYPE
+        name = name or link.host
         size = Random(f"{self._workspace.seed} {url}").randint(*_IMPORTED_BYTES)
         video = self.create(title=title or name, filename=name, size=size, media_type=media_type)
         self.begin_processing(video)

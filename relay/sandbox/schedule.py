@@ -29,22 +29,6 @@ class Steppable(Clock, Protocol):
         ...
 
 
-class SteppedClock:
-    """A clock for tests, which stands still until it is stepped."""
-
-    def __init__(self, ms: int) -> None:
-        self._start_ms = self._ms = ms
-
-    def now_ms(self) -> int:
-        return self._ms
-
-    def monotonic(self) -> float:
-        return (self._ms - self._start_ms) / 1000
-
-    def step_to(self, ms: int) -> None:
-        self._ms = max(self._ms, ms)
-
-
 @dataclass(order=True, slots=True)
 class Timer:
     """An action that is due at a time of the schedule."""

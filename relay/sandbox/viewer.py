@@ -15,6 +15,8 @@ _RETURN = 0.55
 """How probable it is that a visit goes on with a video that was left."""
 _ANOTHER = 0.3
 """How probable it is that another video follows at once."""
+_RESUBMISSION = 0.15
+"""How probable it is that a form is filled in again a little later."""
 _REWIND_S = 5.0
 """A video that was left goes on this far before where it was left."""
 _FIELDS = (
@@ -131,7 +133,7 @@ class Viewer:
         while position_s < duration_s:
             if form_after <= 0:
                 self._submit(session)
-                form_after = 2.0
+                form_after = 0.0 if random.random() < _RESUBMISSION else 2.0
             end_s = min(duration_s, position_s + duration_s * random.uniform(0.08, 0.4))
             yield position_s, end_s
             form_after -= (end_s - position_s) / duration_s

@@ -47,6 +47,8 @@ class Erasure(msgspec.Struct, frozen=True, kw_only=True):
     """Views and leads in the audience."""
     videos: int = 0
     """Titles and ids of videos that contain the address."""
+    reports: int = 0
+    """Reports of reconciliations whose names are removed."""
     kept_ids: int
     """Event ids that contain the address, and stay."""
     told: Sequence[SentEvents]
@@ -128,6 +130,7 @@ COUNTS = {
     "searches": "replays selected by the address",
     "views": "views and leads of the audience report",
     "videos": "titles and ids of videos with the address",
+    "reports": "reports of reconciliations with the address; their numbers stay",
 }
 """What an erasure removes, by the names of its numbers."""
 

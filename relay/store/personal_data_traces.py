@@ -19,6 +19,7 @@ NAMES = (
     "searches",
     "views",
     "videos",
+    "reports",
     "kept_ids",
 )
 """Names of places, which are fields of `Erasure`."""

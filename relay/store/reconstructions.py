@@ -14,6 +14,9 @@ from relay.store.rows import Row, document_of
 SENT_RECONSTRUCTED = "not sent, because the sink was sent the reconstruction"
 """Reason of an original's delivery to a sink that has its content already."""
 
+NAMED = "named"
+"""The part of a report with personal data."""
+
 RunState = Literal["running", "done", "failed", "cancelled"]
 
 ReconstructionOutcome = Literal["accepted", "known", "arrived", "erased"]
@@ -22,6 +25,10 @@ ReconstructionOutcome = Literal["accepted", "known", "arrived", "erased"]
 Known: it was made before. Arrived: the original came during the run. Erased: it names a person
 whose data was erased.
 """
+
+
+FactOutcome = Literal["reconstructed", "unknown", "left"]
+"""Unknown: it cannot be known. Left: the next run may find it."""
 
 
 class Step(NamedTuple):
@@ -60,6 +67,24 @@ class Place(NamedTuple):
     at_ms: int
 
 
+class NamedFact(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A fact that a run gave back or could not, with whom and what it is about."""
+
+    outcome: FactOutcome
+    kind: str
+    """Of the event that states it."""
+    why: str | None = None
+    """Why it could not be given back; in a stored report a name, in an answer words."""
+    person: str | None = None
+    """The folded address."""
+    video: str | None = None
+    title: str | None = None
+    lead: str | None = None
+    milestone: str | None = None
+    event: str | None = None
+    """Id of the reconstructed event."""
+
+
 class Run(msgspec.Struct, frozen=True, kw_only=True):
     """One reconciliation of one source; times are milliseconds since the epoch."""
 
@@ -89,6 +114,16 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
             state=state,
             report=None if report is None else orjson.loads(report),
         )
+
+    @property
+    def named(self) -> Sequence[NamedFact]:
+        """The facts that its report names."""
+        return msgspec.convert((self.report or {}).get(NAMED, ()), tuple[NamedFact, ...])
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it gave back all that the endpoint receives."""
+        return not self.dry_run and not (self.report or {}).get("unrequested")
 
 
 class Reconstructions(Protocol):
@@ -168,7 +203,7 @@ class Reconstructions(Protocol):
         ...
 
     async def runs(self, *, before: int | None, limit: int) -> Sequence[Run]:
-        """Return the newest runs, those before a number if one is given."""
+        """Return the newest runs, those before a number if one is given; they name nobody."""
         ...
 
     async def run(self, number: int) -> Run | None: ...

@@ -42,6 +42,8 @@ class Times(msgspec.Struct, frozen=True):
     ids: Keep
     absences: Keep
     audit: Keep
+    reports: Keep
+    """Of the names in reports of reconciliations."""
 
     @classmethod
     def of(cls, settings: StoreSettings) -> "Times":
@@ -56,6 +58,7 @@ class Times(msgspec.Struct, frozen=True):
             ids=ids,
             absences=ids._replace(since="to_at"),
             audit=Keep((), AUDIT_MS, "begun_at"),
+            reports=Keep((), settings.payload_retention, "begun_at"),
         )
 
 

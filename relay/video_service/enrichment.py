@@ -12,6 +12,7 @@ from relay.core.event import Event
 from relay.core.watch_history import KeptHistory, WatchedVideo, WatchHistory
 from relay.telemetry import log
 from relay.telemetry.metrics import Metrics
+from relay.video_service.api.errors import ApiError, Reason
 from relay.video_service.api.records import Watched
 from relay.video_service.history_cache import HistoryCache, PersonKey, person_of
 from relay.video_service.pauses import Pauses
@@ -36,6 +37,11 @@ _MILESTONES = ((75, "75%"), (50, "50%"), (25, "25%"), (0, "started"))
 
 class Viewers(Protocol):
     """The part of an API's client that is asked."""
+
+    @property
+    def delay(self) -> Reason | None:
+        """Why answers are late now, if anything is known to hold them up."""
+        ...
 
     async def viewer(self, email: str) -> Sequence[Watched]:
         """Return all that a person has watched, nothing for an unknown one; raises RelayError."""
@@ -140,7 +146,7 @@ class WatchHistories:
             await asyncio.wait((task,))
         except asyncio.CancelledError:
             self._metrics.enriched("late")
-            self._fail(key.source, "no answer in time")
+            self._fail(key.source, self._reason_of_delay(key.source) or "no answer in time")
             raise
         if task.cancelled():
             return None
@@ -176,7 +182,17 @@ class WatchHistories:
         if not task.cancelled() and (error := task.exception()) is not None:
             if not isinstance(error, RelayError | TimeoutError):
                 log.get().error("enrichment.bug", source=key.source, **log.describe(error))
-            self._fail(key.source, _reason(error))
+            is_late = isinstance(error, TimeoutError)
+            reason = self._reason_of_delay(key.source) if is_late else None
+            self._fail(key.source, reason or _reason(error))
+
+    def _reason_of_delay(self, source: str) -> str | None:
+        """Say what a look-up waits for, where its time limit alone would hide it."""
+        client = self._clients.get(source)
+        if client is None or not client.done() or client.cancelled() or client.exception():
+            return None
+        delay = client.result().delay
+        return None if delay is None else str(ApiError(delay))
 
     def _fail(self, source: str, reason: str) -> None:
         self._lines.line("enrichment.failed", reason=reason, source=source)

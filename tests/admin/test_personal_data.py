@@ -152,6 +152,7 @@ async def test_after_an_erasure_no_file_of_a_running_relay_holds_the_address(
             "searches": 0,
             "views": 0,
             "videos": 0,
+            "reports": 0,
             "kept_ids": 0,
             "told": [],
             "unconfirmed": [],

@@ -77,7 +77,7 @@ async def test_a_key_that_is_refused_and_an_api_that_is_down_are_named(tmp_path:
         assert await checked(developer) == (1, {"ok": False, "text": "key refused"})
         developer.write(endpoint)
         await developer.served.control("down", {"seconds": 60})
-        assert await checked(developer) == (1, {"ok": False, "text": "no answer"})
+        assert await checked(developer) == (1, {"ok": False, "text": "connection closed"})
 
 
 async def test_the_check_sends_reads_only(tmp_path: Path) -> None:

@@ -133,7 +133,7 @@ async def test_a_failure_before_the_change_changes_nothing(tmp_path: Path) -> No
         await refused("no access")
         relay.config.write_text(text, encoding="utf-8")
         await developer.served.control("down", {"seconds": 60})
-        await refused("no answer")
+        await refused("connection closed")
         status = await developer.run("rotate status --source main")
         assert status.output == "main: no rotation, or it has expired.\n"
         await relay.stop()

@@ -64,6 +64,21 @@ def test_versions_and_trash_are_told_apart() -> None:
     )
 
 
+def moved(created_at: str) -> tuple[str, ...]:
+    document = {"createdAt": created_at, "data": {"id": "vid_1", "trashed": True}}
+    return reconstruction.ids("video.deleted", document)
+
+
+def test_two_moves_of_a_restored_video_to_trash_are_told_apart() -> None:
+    assert not set(moved(THEN)) & set(moved("2026-03-02T09:50:00.000Z"))
+
+
+@pytest.mark.parametrize("written", ["2026-03-02T09:29:59.999Z", "2026-03-02T09:34:00.000Z"])
+def test_clocks_may_differ_about_a_move_to_trash(written: str) -> None:
+    made, *_ = moved(THEN)
+    assert made in moved(written)
+
+
 @pytest.mark.parametrize("data", [None, [], {}, {"video": 7}, {"video": {"id": "vid_1"}}])
 def test_an_event_that_states_nothing_has_no_id(data: object) -> None:
     assert ids("video.watched", data) == ()

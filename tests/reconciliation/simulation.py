@@ -17,19 +17,22 @@ import pytest
 from relay import config
 from relay.app import maintenance
 from relay.app.service import Host, Service
+from relay.core.event import LEAD_CAPTURED
 from relay.reconciliation import reconciler
-from relay.sandbox.model import Workspace
+from relay.sandbox.model import Access, Endpoint, Workspace
 from relay.sandbox.sandbox import Sandbox
-from relay.sandbox.schedule import SteppedClock
 from relay.sandbox.truth import truth
+from relay.sandbox.viewing import Visit
 from relay.store.postgres import backlogs, leases
 from relay.store.postgres import engine as postgres_engine
 from tests.conftest import NOW_MS
 from tests.guarantees.process import http_client
+from tests.sandbox.stepped_clock import SteppedClock
 from tests.service import logging_to_memory
 from tests.store.places import Place, PostgresPlace, SqlitePlace
 from tests.stub_server import StubServer, until
 
+ADA = "ada@example.com"
 TOKEN = "a-token-of-the-simulation"
 SECOND_MS = 1000
 HOUR_MS = 3600 * SECOND_MS
@@ -56,6 +59,7 @@ reconcile = "{reconcile}"
 [source.api]
 base_url = "{url}"
 key = "env:API_KEY"
+{api}
 
 [[sink]]
 name = "crm"
@@ -92,8 +96,13 @@ class World:
     place: Place
     """Of the relay's store."""
     reconcile: str = "ask"
+    access: Access = "Read only"
+    """Of the relay's key."""
+    api: str = ""
+    """Further keys of `[source.api]`."""
     port: int = field(default_factory=_free_port)
     secret: str = ""
+    endpoint: Endpoint = field(init=False)
     services: list[Service] = field(default_factory=list)
     """The relays that are running."""
     errors: io.BytesIO = field(default_factory=io.BytesIO)
@@ -112,9 +121,22 @@ class World:
         await self.step(round(hours * HOUR_MS))
 
     def key(self) -> str:
-        """A key that may read only."""
+        """The relay's key."""
         keys = self.sandbox.workspace.keys.values()
-        return next(key.value for key in keys if key.access == "Read only")
+        return next(key.value for key in keys if key.access == self.access)
+
+    def submit(self, *, video: int = 0, **fields: str) -> str:
+        """Let Ada open a video, submit a form and leave; returns the lead's id."""
+        viewing, videos = self.sandbox.services.viewing, list(self.sandbox.workspace.videos)
+        view = viewing.begin(videos[video], Visit())
+        lead = viewing.submit(view.id, email=ADA, name="Ada", fields=dict(fields))
+        viewing.end(view.id)
+        return lead.id
+
+    def leads(self, sink: str = "crm") -> Counter[str]:
+        """The leads that a sink was sent, and by how many events."""
+        bodies = {body["id"]: body for body in self.received(sink)}.values()
+        return Counter(body["data"]["id"] for body in bodies if body["event"] == LEAD_CAPTURED)
 
     async def listed_videos(self) -> list[dict[str, Any]]:
         headers = {"authorization": f"Bearer {self.key()}"}
@@ -123,8 +145,9 @@ class World:
         return videos
 
     def register(self) -> None:
-        endpoint = self.sandbox.webhooks.create(f"http://127.0.0.1:{self.port}/webhooks", [])
-        self.secret = endpoint.secret
+        url = f"http://127.0.0.1:{self.port}/webhooks"
+        self.endpoint = self.sandbox.webhooks.create(url, [])
+        self.secret = self.endpoint.secret
         self.sandbox.webhooks.create(self.destination.url("/control"), [])
 
     @contextlib.asynccontextmanager
@@ -141,6 +164,7 @@ class World:
                 url=self.url,
                 sink=self.destination.url("").rstrip("/"),
                 reconcile=self.reconcile,
+                api=self.api,
             ),
             encoding="utf-8",
         )

@@ -12,9 +12,9 @@ ADA = "ada@example.com"
 MINUTE_MS = 60_000
 
 
-def form(minutes: int = 0, *, email: str | None = ADA, name: str = "lead_1") -> Form:
-    submission = Submission(id=name, email=email, created_ms=NOW_MS + minutes * MINUTE_MS)
-    return Form("vid_1", "Tour", submission, NOW_MS + minutes * MINUTE_MS)
+def form(minutes: int = 0, *, email: str | None = ADA, name: str | None = "lead_1") -> Form:
+    at_ms = NOW_MS + minutes * MINUTE_MS
+    return Form("vid_1", "Tour", Submission(id=name, email=email, created_ms=at_ms), at_ms, at_ms)
 
 
 def received(*minutes: int) -> dict[tuple[str, str], list[Step]]:
@@ -59,3 +59,19 @@ def test_a_lead_belongs_to_the_form_with_its_id_whatever_the_times_say() -> None
 
 def test_a_lead_without_an_id_belongs_to_a_form_within_the_time_that_its_sender_tries() -> None:
     assert forms_without_lead([form()], received(30), give_up_ms=30 * MINUTE_MS) == []
+
+
+def test_of_two_forms_without_ids_the_one_nearest_to_the_lead_was_received() -> None:
+    lost, arrived = form(0, name=None), form(10, name=None)
+    assert forms_without_lead([lost, arrived], received(11)) == [lost]
+
+
+def test_a_form_that_is_listed_twice_is_received_by_one_lead() -> None:
+    known = {(ADA, "vid_1"): [Step(LEAD, NOW_MS, "lead_1")]}
+    assert forms_without_lead([form(), form()], known) == []
+
+
+def test_a_form_without_a_time_may_have_been_sent_until_its_view_ended() -> None:
+    untimed = form(name=None)._replace(until_ms=NOW_MS + 60 * MINUTE_MS)
+    assert forms_without_lead([untimed], received(65)) == []
+    assert forms_without_lead([untimed], received(90)) == [untimed]

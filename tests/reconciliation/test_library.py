@@ -1,8 +1,8 @@
 """Changes of videos that the list shows and the store has not seen."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from relay.reconciliation.library import LibraryChanges, compare
+from relay.reconciliation.library import Doubt, LibraryChanges, compare
 from relay.reconciliation.period import Period
 from relay.store.reconstructions import KnownVideo
 from relay.video_service.api.records import Video
@@ -57,6 +57,10 @@ def kinds(result: LibraryChanges) -> Mapping[str, int]:
     return {change.kind: change.at_ms - SINCE_MS for change in result.changes}
 
 
+def reasons(doubts: Sequence[Doubt]) -> list[str]:
+    return [doubt.reason for doubt in doubts]
+
+
 def test_a_new_video_was_created_and_is_ready() -> None:
     result = found(video(created_h=1, updated_h=2))
     assert kinds(result) == {"video.created": HOUR_MS, "video.ready": 2 * HOUR_MS}
@@ -72,12 +76,12 @@ def test_a_new_video_that_is_not_ready_yet_was_created() -> None:
 
 def test_a_video_that_came_after_the_list_was_read_is_left_to_the_next_run() -> None:
     result = found(store=known("created", seen_h=10))
-    assert (kinds(result), result.left) == ({}, ["video_recent"])
+    assert (kinds(result), reasons(result.left)) == ({}, ["video_recent"])
 
 
 def test_a_restored_video_may_have_been_processed_before_the_store_knew_it() -> None:
     result = found(video(), store=known("trashed"))
-    assert (kinds(result), result.unsure) == ({}, ["older_video"])
+    assert (kinds(result), reasons(result.unsure)) == ({}, ["older_video"])
 
 
 def test_events_in_the_store_are_not_reconstructed() -> None:
@@ -88,18 +92,18 @@ def test_events_in_the_store_are_not_reconstructed() -> None:
 def test_a_new_version_of_a_known_video_is_ready_again() -> None:
     result = found(video(version=4), store=known("created", "ready 1"))
     assert set(kinds(result)) == {"video.ready"}
-    assert result.unsure == ["version_gone", "version_gone"]
+    assert reasons(result.unsure) == ["version_gone", "version_gone"]
 
 
 def test_a_version_of_a_video_that_the_store_does_not_know_is_unsure() -> None:
     result = found(video())
-    assert (kinds(result), result.unsure) == ({}, ["older_video"])
+    assert (kinds(result), reasons(result.unsure)) == ({}, ["older_video"])
 
 
 def test_a_change_outside_of_the_period_is_left_out() -> None:
     assert found(video(updated_h=-1)).changes == []
     result = found(video(updated_h=9.95, version=2), store=known("ready 1"))
-    assert (result.changes, result.left) == ([], ["video_recent"])
+    assert (result.changes, reasons(result.left)) == ([], ["video_recent"])
 
 
 def test_a_video_in_trash_was_moved_there() -> None:
@@ -112,11 +116,11 @@ def test_a_video_that_is_gone_was_deleted_for_good() -> None:
     result = found(store=known("created", "trashed"))
     (change,) = result.changes
     assert (change.kind, change.video.id, change.video.trashed) == ("video.deleted", "vid_1", False)
-    assert result.unsure == []
+    assert reasons(result.unsure) == []
 
 
 def test_a_video_that_is_gone_may_have_been_in_trash_before() -> None:
-    assert found(store=known("created")).unsure == ["trash_gone"]
+    assert reasons(found(store=known("created")).unsure) == ["trash_gone"]
 
 
 def test_a_deletion_that_was_seen_is_not_made_again() -> None:
@@ -125,9 +129,37 @@ def test_a_deletion_that_was_seen_is_not_made_again() -> None:
 
 def test_a_deletion_that_may_have_been_forgotten_is_unsure() -> None:
     result = found(store=known("created", seen_h=-20), forgotten_h=-10)
-    assert (result.changes, result.unsure) == ([], ["deletion_forgotten"])
+    assert (result.changes, reasons(result.unsure)) == ([], ["deletion_forgotten"])
 
 
 def test_a_deletion_right_after_an_absence_may_still_come() -> None:
     result = found(store=known("created"), period=JUST_BACK)
-    assert (result.changes, result.left) == ([], ["video_recent"])
+    assert (result.changes, reasons(result.left)) == ([], ["video_recent"])
+
+
+def test_a_restored_video_was_moved_to_trash_again() -> None:
+    result = found(video(trashed=True), store=known("created", "ready 1", "trashed"))
+    assert kinds(result) == {"video.deleted": HOUR_MS}
+    older = found(video(trashed=True), store=known("trashed"))
+    assert "video.deleted" in kinds(older)
+
+
+def test_a_move_that_was_received_is_no_other_move() -> None:
+    seen = known("created", "ready 1", "trashed", seen_h=1)
+    assert kinds(found(video(trashed=True), store=seen)) == {}
+
+
+def test_a_version_that_was_processed_in_trash_is_no_move() -> None:
+    trashed = video(version=2, trashed=True)
+    assert kinds(found(trashed, store=known("created", "ready 1", "trashed"))) == {}
+
+
+def test_a_video_that_was_only_watched_in_the_period_may_have_been_created_in_it() -> None:
+    assert "creation_gone" in reasons(found(store=known(seen_h=1)).unsure)
+    assert "creation_gone" not in reasons(found(store=known("created", seen_h=1)).unsure)
+    assert "creation_gone" not in reasons(found(store=known(seen_h=-1)).unsure)
+
+
+def test_a_doubt_names_its_video_and_its_kind() -> None:
+    (doubt,) = found(store=known("created")).unsure
+    assert (doubt.kind, doubt.video.id, doubt.video.title) == ("video.deleted", "vid_1", "Tour")

@@ -261,7 +261,7 @@ def test_a_form_after_the_horizon_is_left_to_the_next_run() -> None:
     )
     read.add([replace(view(9), submitted=(in_time, late))], PERIOD)
     assert [form.submission.id for form in read.forms] == ["lead_1"]
-    assert read.forms_left == 1
+    assert len(read.forms_left) == 1
 
 
 def test_a_page_is_settled_if_every_view_was_over_before_the_horizon() -> None:

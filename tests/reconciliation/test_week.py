@@ -41,7 +41,7 @@ async def test_a_week_with_outages_is_given_back(tmp_path: Path) -> None:
 
         missing = published.keys() - told.keys()
         trashed = {fact for fact in missing if fact[0] == "video.deleted" and fact[2] == "True"}
-        # What is left are videos that came and went within one outage, as every report says.
+        # What is left are videos that came and went within one outage, which leave no trace.
         vanished = {fact[1] for fact in missing - trashed}
         assert len({fact for fact in trashed if fact[1] not in vanished}) == named["trash_gone"]
         assert vanished.isdisjoint(listed)

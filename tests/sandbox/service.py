@@ -11,9 +11,9 @@ import httpx
 from relay.core.clock import Clock
 from relay.sandbox.model import Access, Workspace
 from relay.sandbox.sandbox import Sandbox
-from relay.sandbox.schedule import SteppedClock
 from tests.conftest import NOW_MS
 from tests.guarantees.process import http_client
+from tests.sandbox.stepped_clock import SteppedClock
 
 MEDIA = {"title": "A tour", "filename": "tour.mp4", "type": "video/mp4"}
 

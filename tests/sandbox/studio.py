@@ -4,9 +4,10 @@ from typing import Any
 
 from relay.sandbox.library import Library
 from relay.sandbox.model import Person, Session, Workspace
-from relay.sandbox.schedule import Schedule, SteppedClock
+from relay.sandbox.schedule import Schedule
 from relay.sandbox.viewing import Viewing, Visit
 from tests.conftest import NOW_MS
+from tests.sandbox.stepped_clock import SteppedClock
 
 
 class Studio:

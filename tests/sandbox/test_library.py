@@ -1,9 +1,12 @@
+import asyncio
+
+import httpx
 import orjson
 import pytest
 
 from relay.core import sample_events
 from tests.sandbox.service import MEDIA, Served, serving
-from tests.stub_server import StubServer
+from tests.stub_server import DEADLINE_S, StubServer
 
 pytestmark = pytest.mark.servers
 
@@ -89,6 +92,63 @@ async def test_a_file_is_video_or_audio_of_at_most_20_gb() -> None:
             assert answer.status_code == code, answer.text
 
 
+@pytest.mark.parametrize(
+    ("media_type", "code"),
+    [
+        ("video/mp4; codecs=avc1", 201),
+        ('video/mp4;codecs="avc1.42E01E, mp4a.40.2"', 201),
+        ("VIDEO/MP4", 201),
+        ("Audio/Mpeg", 201),
+        ("video/vnd.dlna.mpeg-tts", 201),
+        ("video/vnd.example!one_2#a$b&c^d+xml", 201),
+        ("Text/HTML", 415),
+        ("video", 422),
+        ("video/", 422),
+        ("video/mp4; codecs", 422),
+        ("video/mp4\n", 422),
+        ("video/mp4\r\nX-Other: 1", 422),
+        ("vidéo/mp4", 422),
+    ],
+)
+async def test_every_legal_media_type_of_video_or_audio_is_taken(
+    media_type: str, code: int
+) -> None:
+    async with serving() as served:
+        body = {**MEDIA, "size": 3, "type": media_type}
+        answer = await served.ask("POST", "/v1/videos/uploads", json=body)
+        assert answer.status_code == code, answer.text
+        if code == 201:
+            assert await put(served, answer.json()["upload"], b"123") == 200
+
+
+async def refused_put(served: Served, *lines: str, body: bytes = b"") -> bytes:
+    """Send a whole PUT to a dead upload URL before reading; return the refusal."""
+    url = httpx.URL(served.url)
+    reader, writer = await asyncio.open_connection(url.host, url.port)
+    head = "\r\n".join(("PUT /storage/dead HTTP/1.1", "Host: sandbox", *lines, "", ""))
+    writer.write(head.encode() + body)
+    await writer.drain()
+    async with asyncio.timeout(DEADLINE_S):
+        answer = await reader.readuntil(b"}}")
+    writer.close()
+    return answer
+
+
+async def test_an_early_refusal_of_a_large_file_reaches_the_client() -> None:
+    async with serving() as served:
+        body = bytes(8 * 2**20)
+        lines = "Connection: close", f"Content-Length: {len(body)}"
+        answer = await refused_put(served, *lines, body=body)
+        assert answer.startswith(b"HTTP/1.1 403 ")
+        assert b"The upload URL is not valid" in answer
+
+
+async def test_a_client_that_waits_for_100_continue_is_refused_at_once() -> None:
+    async with serving() as served:
+        answer = await refused_put(served, "Expect: 100-continue", "Content-Length: 8388608")
+        assert answer.startswith(b"HTTP/1.1 403 ")
+
+
 async def test_parts_are_resumed_and_completed() -> None:
     part_size = 16 * 2**20
     async with serving() as served:
@@ -151,11 +211,22 @@ async def test_an_import_is_processed_at_once_and_limited_to_30_a_minute() -> No
         assert (await served.ask("POST", "/v1/videos/import", json=body)).status_code == 201
 
 
+@pytest.mark.parametrize(
+    ("path", "name"), [("", "files.example.com"), ("download?id=7", "download")]
+)
+async def test_a_link_without_an_ending_is_imported_as_a_video(path: str, name: str) -> None:
+    async with serving() as served:
+        url = f"https://files.example.com/{path}"
+        answer = await served.ask("POST", "/v1/videos/import", json={"url": url})
+        assert answer.status_code == 201
+        video = answer.json()["video"]
+        assert (video["title"], video["type"]) == (name, "video/mp4")
+
+
 async def test_an_import_of_another_file_is_refused() -> None:
     async with serving() as served:
         for url, code in (
             ("https://files.example.com/page.html", 415),
-            ("https://files.example.com/", 415),
             ("file:///etc/passwd", 422),
             ("http://[", 422),
         ):

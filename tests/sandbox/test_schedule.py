@@ -3,8 +3,9 @@ import asyncio
 import pytest
 
 from relay.core.clock import SystemClock
-from relay.sandbox.schedule import Schedule, SteppedClock
+from relay.sandbox.schedule import Schedule
 from tests.conftest import NOW_MS
+from tests.sandbox.stepped_clock import SteppedClock
 
 HOUR_MS = 3_600_000
 

@@ -12,9 +12,9 @@ from relay.core.clock import SystemClock
 from relay.sandbox import state
 from relay.sandbox.errors import StateUnusable
 from relay.sandbox.model import Workspace
-from relay.sandbox.schedule import SteppedClock
 from tests.conftest import NOW_MS
 from tests.sandbox.service import serving
+from tests.sandbox.stepped_clock import SteppedClock
 from tests.stub_server import Reply, StubServer, until
 
 pytestmark = pytest.mark.servers

@@ -8,11 +8,11 @@ import orjson
 import pytest
 
 from relay import config
-from relay.sandbox.schedule import SteppedClock
 from tests import service
 from tests.conftest import NOW_MS
 from tests.ports import free_port
 from tests.sandbox.service import Served, serving
+from tests.sandbox.stepped_clock import SteppedClock
 from tests.service import Relay
 from tests.stub_server import StubServer, until
 

@@ -456,3 +456,22 @@ async def test_the_title_and_the_id_of_a_video_are_erased_if_they_contain_the_ad
     assert (await erase(store)).videos == 2
     rows = place.rows("SELECT substr(id, 1, 7), title FROM relay.videos ORDER BY number")
     assert rows == [("erased-", "x"), ("v", None), ("w", "a tour")]
+
+
+async def test_an_erasure_takes_the_names_out_of_a_report_that_has_the_person(
+    store: Store,
+) -> None:
+    runs = store.reconstructions
+    for person in (ANN, "bob@example.com"):
+        run = await runs.begin("main", since_ms=1, until_ms=2, dry_run=False, now_ms=NOW_MS)
+        named = [{"outcome": "unknown", "kind": "video.watched", "person": person, "title": "a\0b"}]
+        report = {"unknown": {"older": 1}, "named": named}
+        await runs.end(run, "done", report=report, place=None, now_ms=NOW_MS)
+    assert (await erase(store)).reports == 1
+    bob, ann = [await runs.run(each.id) for each in await runs.runs(before=None, limit=2)]
+    assert ann is not None
+    assert bob is not None
+    assert ann.report == {"unknown": {"older": 1}}
+    assert [fact.person for fact in bob.named] == ["bob@example.com"]
+    assert [each.named for each in await runs.runs(before=None, limit=2)] == [(), ()]
+    assert await runs.unreconciled("main") == []

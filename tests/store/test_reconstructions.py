@@ -321,6 +321,10 @@ async def test_an_absence_is_unreconciled_until_a_run_covers_it(store: Store) ->
     trial = await runs.begin("main", **span, dry_run=True, now_ms=NOW_MS)
     await runs.end(trial, "done", report={"given": {}}, place=None, now_ms=NOW_MS)
     assert await runs.unreconciled("main") == [absence]
+    narrow = await runs.begin("main", **span, dry_run=False, now_ms=NOW_MS)
+    report = {"unrequested": ["video.watched"]}
+    await runs.end(narrow, "done", report=report, place=None, now_ms=NOW_MS)
+    assert await runs.unreconciled("main") == [absence]
     run = await runs.begin("main", **span, dry_run=False, now_ms=NOW_MS)
     place = reconstructions.Place("ses_7", THEN_MS)
     ended = await runs.end(run, "done", report={"given": {}}, place=place, now_ms=NOW_MS)
@@ -346,3 +350,12 @@ async def test_the_step_of_a_lead_names_the_lead(store: Store) -> None:
     await accept(store, event("original", LEAD_CAPTURED, data))
     steps = await store.reconstructions.steps("main", "vid_1", [ANN])
     assert steps == {ANN: [Step("lead", NOW_MS, "lead_7")]}
+
+
+async def test_a_lead_of_another_source_is_another_lead(store: Store) -> None:
+    data = {"id": "lead_7", "email": ANN, "video": {"id": "vid_1"}}
+    original = event("original", LEAD_CAPTURED, data)
+    await accept(store, replace(original, source="other"))
+    assert await store.reconstructions.steps("main", "vid_1", [ANN]) == {}
+    made = reconstructed(original)
+    assert await give(store, made) == "accepted"

@@ -254,3 +254,22 @@ async def test_a_glob_excludes_as_it_does_elsewhere_in_the_config(
     async with place.open(clock, retention={"[!v]*": Duration.parse("2d")}) as store:
         await accept(store, *map(of_kind, ("lead.captured", "video.ready")), verdicts=[])
         assert await bodies(store, place, days=3) == {"video.ready"}
+
+
+async def test_a_report_loses_its_names_with_the_bodies_and_keeps_its_numbers(
+    store: Store,
+) -> None:
+    runs = store.reconstructions
+    run = await runs.begin("main", since_ms=1, until_ms=2, dry_run=False, now_ms=NOW_MS)
+    named = [{"outcome": "left", "kind": "lead.captured", "person": "ann@example.com"}]
+    report = {"left": {"form_recent": 1}, "named": named}
+    await runs.end(run, "done", report=report, place=None, now_ms=NOW_MS)
+    await sweep(store, days=BODY_DAYS)
+    kept = await runs.run(run.id)
+    assert kept is not None
+    assert kept.named[0].person == "ann@example.com"
+    await sweep(store, days=BODY_DAYS + 1)
+    kept = await runs.run(run.id)
+    assert kept is not None
+    assert kept.report == {"left": {"form_recent": 1}}
+    assert kept.named == ()

@@ -415,6 +415,14 @@ async def test_a_service_that_never_answers_is_given_up(peer: StubServer, connec
     assert len(peer.requests) == 3
 
 
+async def test_a_service_that_hangs_up_is_told_from_a_silent_one(
+    peer: StubServer, connect: Connect
+) -> None:
+    peer.reply = lambda _: b""
+    assert (await failure(connect())).reason == "connection closed"
+    assert len(peer.requests) == 3
+
+
 async def test_an_unknown_authority_is_a_failure_of_tls(tmp_path: Path, connect: Connect) -> None:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(Authority(tmp_path / "authority").issue("server"))

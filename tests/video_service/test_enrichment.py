@@ -323,6 +323,28 @@ async def test_a_slow_api_is_not_asked_after_the_limit(bench: Bench, ada: Event)
     assert [line["reason"] for line in lines] == ["no answer in time"]
 
 
+@pytest.mark.parametrize("within_s", [0.3, 10.0])
+async def test_a_limit_of_requests_is_named_as_the_cause_of_a_delay(
+    bench: Bench, ada: Event, monkeypatch: pytest.MonkeyPatch, within_s: float
+) -> None:
+    monkeypatch.setattr(enrichment, "LOOKUP_MAX_S", 0.6)
+    bench.peer.reply = lambda _: Reply(429, headers={"retry-after": "60"})
+    with structlog.testing.capture_logs() as lines:
+        assert await bench.ask(ada, within_s=within_s) is None
+    assert lines[0]["reason"] == "the video service's API: rate limited"
+
+
+@pytest.mark.parametrize("within_s", [0.3, 10.0])
+async def test_connections_that_were_closed_are_named_as_the_cause_of_a_delay(
+    bench: Bench, ada: Event, monkeypatch: pytest.MonkeyPatch, within_s: float
+) -> None:
+    monkeypatch.setattr(enrichment, "LOOKUP_MAX_S", 0.6)
+    bench.peer.reply = lambda _: b"" if len(bench.peer.requests) == 1 else None
+    with structlog.testing.capture_logs() as lines:
+        assert await bench.ask(ada, within_s=within_s) is None
+    assert lines[0]["reason"] == "the video service's API: connection closed"
+
+
 async def test_a_look_up_ends_at_its_own_limit(
     bench: Bench, ada: Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:

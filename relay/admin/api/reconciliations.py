@@ -4,13 +4,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
+from msgspec.structs import asdict
 from starlette.exceptions import HTTPException
 
 from relay.admin.api.parameters import Number, Paging, Text
 from relay.admin.operation import Nothing, Operation
 from relay.admin.services import AdminServices, RunProgress
 from relay.core.errors import NotReconciled
-from relay.store.reconstructions import Run, RunState
+from relay.core.event import SUBSCRIBABLE
+from relay.store.reconstructions import NAMED, NamedFact, Run, RunState
 
 
 class RunId(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,6 +29,8 @@ class ReconciliationOrder(msgspec.Struct, frozen=True, kw_only=True):
     until_ms: Number | None = None
     """Exclusive; by default now."""
     dry_run: bool = False
+    events: Sequence[Text] | None = None
+    """Kinds to give back; by default all that the endpoint receives."""
 
 
 class Doing(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,8 +57,15 @@ class ReconciliationView(msgspec.Struct, frozen=True, kw_only=True):
     progress: Doing | None
     """None if it is over."""
     report: Mapping[str, Any] | None
+    """Its numbers."""
     words: Sequence[str]
     """The report in sentences."""
+
+
+class ReconciliationDetails(ReconciliationView, frozen=True, kw_only=True):
+    """A reconciliation with the people, videos and leads of its report; at most 1,000."""
+
+    named: Sequence[NamedFact]
 
 
 class ReconciliationList(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,12 +94,19 @@ async def begin_reconciliation(
     admin: AdminServices, _: Nothing, order: ReconciliationOrder
 ) -> Begun:
     """Ask the sender's API what an outage cost, and deliver it as reconstructed events."""
-    names = _names(admin, order.source)
+    names, events = _names(admin, order.source), order.events or ()
+    if unknown := [kind for kind in events if kind not in SUBSCRIBABLE]:
+        known = ", ".join(SUBSCRIBABLE)
+        raise HTTPException(422, f"No event is of kind {unknown[0]}; there are: {known}.")
     begun, refusals = [], []
     for name in names:
         try:
             run = await admin.reconciliations.begin(
-                name, since_ms=order.since_ms, until_ms=order.until_ms, dry_run=order.dry_run
+                name,
+                since_ms=order.since_ms,
+                until_ms=order.until_ms,
+                dry_run=order.dry_run,
+                events=events,
             )
         except NotReconciled as error:
             refusals.append(error)
@@ -99,19 +117,26 @@ async def begin_reconciliation(
     return Begun(reconciliations=begun)
 
 
-async def show_reconciliation(admin: AdminServices, path: RunId) -> ReconciliationView:
-    """One reconciliation with its progress and its report."""
-    run = await admin.store.reconstructions.run(path.id)
-    if run is None:
-        raise HTTPException(404, f"There is no reconciliation {path.id}.")
-    return _view(admin, run)
+async def show_reconciliation(admin: AdminServices, path: RunId) -> ReconciliationDetails:
+    """One reconciliation with its progress, its report, and whom and what that is about."""
+    run = await _run(admin, path)
+    return ReconciliationDetails(
+        **asdict(_view(admin, run)), named=admin.reconciliations.named(run)
+    )
 
 
 async def cancel_reconciliation(admin: AdminServices, path: RunId) -> ReconciliationView:
     """End a reconciliation; what it has made stays."""
-    view = await show_reconciliation(admin, path)
+    run = await _run(admin, path)
     admin.reconciliations.cancel(path.id)
-    return view
+    return _view(admin, run)
+
+
+async def _run(admin: AdminServices, path: RunId) -> Run:
+    run = await admin.store.reconstructions.run(path.id)
+    if run is None:
+        raise HTTPException(404, f"There is no reconciliation {path.id}.")
+    return run
 
 
 def _names(admin: AdminServices, source: str | None) -> Sequence[str]:
@@ -138,9 +163,13 @@ def _view(admin: AdminServices, run: Run) -> ReconciliationView:
         ended_ms=run.ended_ms,
         state=state,
         progress=_doing(progress),
-        report=run.report,
+        report=None if run.report is None else _numbers(run.report),
         words=admin.reconciliations.words(run),
     )
+
+
+def _numbers(report: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {name: value for name, value in report.items() if name != NAMED}
 
 
 def _doing(progress: RunProgress | None) -> Doing | None:
@@ -159,7 +188,7 @@ OPERATIONS = (
         begin_reconciliation,
         {
             409: "There is nothing to reconcile; the detail says why.",
-            422: "There is no such source.",
+            422: "There is no such source or kind.",
         },
     ),
     Operation("GET", "/api/v1/reconciliations/{id:number}", show_reconciliation, _MISSING),

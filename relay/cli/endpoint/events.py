@@ -8,28 +8,10 @@ from relay.cli.output import safe
 from relay.cli.parameters import parsed
 from relay.cli.printing import Output
 from relay.cli.sender_api import SenderApi, sender_command
-from relay.cli.subscription import SUBSCRIBABLE, Subscription, listed, wanted
+from relay.cli.subscription import Subscription, listed, parse_events, wanted
 from relay.config import load
-from relay.core.suggestion import suggestion
 from relay.video_service.api.client import Api
 from relay.video_service.api.records import Webhook
-
-ALL = "all"
-
-
-def parse_events(text: str) -> tuple[str, ...]:
-    """Parse `lead.captured,video.watched`, or `all`, as the API takes it; raises ValueError."""
-    kinds = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
-    if kinds == (ALL,):
-        return ()
-    if ALL in kinds:
-        raise ValueError(f"`{ALL}` excludes other kinds")
-    for kind in kinds:
-        if kind not in SUBSCRIBABLE:
-            hint = suggestion(kind, (*SUBSCRIBABLE, ALL)) or "."
-            expected = ", ".join(SUBSCRIBABLE)
-            raise ValueError(f'"{safe(kind)}" is no kind{hint} Expected `all`, or of: {expected}')
-    return kinds
 
 
 @click.command()

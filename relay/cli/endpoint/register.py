@@ -8,13 +8,12 @@ import click
 import httpx
 from msgspec.structs import replace
 
-from relay.cli.endpoint.events import parse_events
 from relay.cli.output import safe
 from relay.cli.parameters import parsed
 from relay.cli.printing import Output
 from relay.cli.private_file import SecretFile
 from relay.cli.sender_api import SenderApi, sender_command
-from relay.cli.subscription import listed
+from relay.cli.subscription import listed, parse_events
 from relay.video_service.api.client import Api
 from relay.video_service.api.errors import ApiError
 from relay.video_service.api.records import Registration, Webhook

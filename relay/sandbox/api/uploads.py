@@ -1,6 +1,5 @@
 """Uploads in three steps, whole or in parts, and the storage that takes the files (section 4)."""
 
-import hashlib
 from typing import Annotated, Literal
 
 from msgspec import Meta
@@ -18,13 +17,16 @@ STORAGE = "/storage"
 """Path of the upload URLs, which take no key."""
 
 Name = Annotated[str, Meta(min_length=1, max_length=500)]
+_RESTRICTED_NAME = r"[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]*"
+_WORD = r"[A-Za-z0-9!#$%&'*+.^_`|~-]+"
+_PARAMETERS = rf'( *; *{_WORD}=({_WORD}|"[ !#-\[\]-~]*"))*'
 MediaType = Annotated[
     str,
     Meta(
-        # It becomes the value of a header.
-        pattern=r"^[a-z]+/[A-Za-z0-9.+-]+$",
-        max_length=100,
-        extra_json_schema={"pattern": r"^(video|audio)/[A-Za-z0-9.+-]+$"},
+        # It becomes the value of a header (RFC 6838, section 4.2, and RFC 9110, section 8.3.1).
+        pattern=rf"^{_RESTRICTED_NAME}/{_RESTRICTED_NAME}{_PARAMETERS}\Z",
+        max_length=255,
+        extra_json_schema={"pattern": rf"^(video|audio)/{_RESTRICTED_NAME}{_PARAMETERS}$"},
     ),
 ]
 
@@ -136,15 +138,14 @@ def storage_routes(services: Services) -> list[Route]:
 
     async def put(request: Request) -> Response:
         upload = services.uploads.admit(request.path_params["token"], request.headers)
-        digest, size = hashlib.md5(usedforsecurity=False), 0
+        size = 0
         async for chunk in request.stream():
             size += len(chunk)
             if size > upload.size:
                 break
-            digest.update(chunk)
         services.uploads.arrived(upload, size=size)
         services.save()
-        return Response(headers={"ETag": f'"{digest.hexdigest()}"'})
+        return Response()
 
     return [Route(f"{STORAGE}/{{token}}", put, methods=["PUT"])]
 

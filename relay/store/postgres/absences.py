@@ -81,6 +81,7 @@ WHERE lost_until IS NOT NULL
         SELECT 1 FROM relay.reconciliations AS r
         WHERE r.source = %(source)s AND r.state = 'done' AND r.dry = 0
             AND r.since <= a.from_at AND r.until >= a.lost_until
+            AND coalesce(json_array_length(r.report::json -> 'unrequested'), 0) = 0
     )
     AND to_at > coalesce(
         (SELECT at FROM relay.audience WHERE source = %(source)s ORDER BY at LIMIT 1), 0

@@ -13,6 +13,7 @@ from relay.store.personal_data import UnderWay
 from relay.store.personal_data_traces import Traces
 from relay.store.postgres.audience_tables import PostgresAudienceTables, wait_for
 from relay.store.postgres.driver import Database
+from relay.store.reconstructions import NAMED
 
 _SENT = """
 SELECT a.sink, e.kind, max(a.started_at + a.duration_ms),
@@ -196,6 +197,18 @@ PLACES = (
     ),
     # Needed to recognise duplicates.
     Place(name="kept_ids", table="events", key="seq", columns=("id", "kind"), is_kept=True),
+    Place(
+        name="reports",
+        table="reconciliations",
+        key="id",
+        columns=("report",),
+        removal=(
+            f"""
+            UPDATE relay.reconciliations SET report = (report::jsonb - '{NAMED}')::text
+            WHERE id = ANY(%(keys)b::bigint[])
+            """,
+        ),
+    ),
     # The last one: then the person's number goes too.
     Place(
         name="views",

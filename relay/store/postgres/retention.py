@@ -12,6 +12,7 @@ from relay.store.globs import regular_expression
 from relay.store.postgres.audience_tables import claim
 from relay.store.postgres.driver import Database
 from relay.store.postgres.funnel_tables import COUNTED_TO
+from relay.store.reconstructions import NAMED
 from relay.store.retention import STEP_BYTES, STEP_ROWS, Keep, Round, Times
 from relay.store.rows import within_bytes
 
@@ -47,6 +48,11 @@ UPDATE relay.attempts SET answer = '' WHERE event = ANY(%b::bigint[]) AND answer
 _UNREADABLE_BODIES = """
 UPDATE relay.unreadable SET body = NULL, headers = NULL WHERE number = ANY(%b::bigint[])
 """
+_NAMING = f"AND json_array_length(e.report::json -> '{NAMED}') > 0"
+_NAMES = f"""
+UPDATE relay.reconciliations SET report = (report::jsonb - '{NAMED}')::text
+WHERE id = ANY(%b::bigint[])
+"""
 _EVENTS = (
     "DELETE FROM relay.attempts WHERE event = ANY(%b::bigint[])",
     "DELETE FROM relay.deliveries WHERE event = ANY(%b::bigint[])",
@@ -74,6 +80,7 @@ class Sweep:
         settled = f"AND NOT {_PENDING} AND e.seq <= {COUNTED_TO}"
         events, unreadable = ("relay.events", "seq"), ("relay.unreadable", "number")
         absences, audit = ("relay.absences", "id"), ("relay.audit", "id")
+        runs = ("relay.reconciliations", "id")
         no_bodies = _running(_UNREADABLE_BODIES)
         self._phases = (
             _Phase(*events, f"{with_body} {settled}", _remove_bodies, times.bodies),
@@ -82,6 +89,7 @@ class Sweep:
             _Phase(*unreadable, "", _deletion(*unreadable), times.ids),
             _Phase(*absences, _WITHOUT_OPEN_LOSS, _deletion(*absences), times.absences, "0"),
             _Phase(*audit, "", _deletion(*audit), times.audit, "0"),
+            _Phase(*runs, _NAMING, _running(_NAMES), times.reports, "octet_length(e.report)"),
         )
         self._round = Round(len(self._phases))
 

@@ -9,7 +9,7 @@ from relay.core.errors import NotReconciled
 from relay.store.postgres import numbers
 from relay.store.postgres.driver import Database
 from relay.store.postgres.shared import Part
-from relay.store.reconstructions import Place, Run, RunState
+from relay.store.reconstructions import NAMED, Place, Run, RunState
 
 ALIVE_S = 30
 """Age of a member's last heartbeat from which on its runs count as cut off."""
@@ -36,7 +36,7 @@ state = 'running' AND member <> %(member)s AND NOT EXISTS (
 """
 _COLUMNS = f"""
 id, source, since, until, dry, begun_at, ended_at,
-CASE WHEN {_IS_CUT_OFF} THEN 'failed' ELSE state END, report
+CASE WHEN {_IS_CUT_OFF} THEN 'failed' ELSE state END
 """
 _CUT_OFF = f"""
 UPDATE relay.reconciliations AS r SET state = 'failed'
@@ -46,9 +46,9 @@ WHERE source = %(source)s AND (({_IS_CUT_OFF}) OR (state = 'running' AND member 
 _UNDER_WAY = """
 SELECT id FROM relay.reconciliations WHERE source = %(source)s AND state = 'running'
 """
-_RUN = f"SELECT {_COLUMNS} FROM relay.reconciliations AS r WHERE id = %(id)s"
+_RUN = f"SELECT {_COLUMNS}, report FROM relay.reconciliations AS r WHERE id = %(id)s"
 _RUNS = f"""
-SELECT {_COLUMNS} FROM relay.reconciliations AS r
+SELECT {_COLUMNS}, (report::jsonb - '{NAMED}')::text FROM relay.reconciliations AS r
 WHERE %(before)s::bigint IS NULL OR id < %(before)s ORDER BY id DESC LIMIT %(limit)s
 """
 
@@ -95,7 +95,9 @@ class Runs(Part):
         place: Place | None,
         now_ms: int,
     ) -> Run:
-        text = None if report is None else orjson.dumps(report).decode()
+        # PostgreSQL's JSON has no NUL, which a title may hold.
+        written = None if report is None else orjson.dumps(report).decode()
+        text = None if written is None else written.replace(r"\u0000", r"\ufffd")
 
         def end(db: Database) -> Run:
             db.execute(_END, (state, now_ms, text, run.id))

@@ -28,6 +28,7 @@ WHERE lost_until IS NOT NULL
         SELECT 1 FROM reconciliations r
         WHERE r.source = ?1 AND r.state = 'done' AND NOT r.dry
             AND r.since <= a.from_at AND r.until >= a.lost_until
+            AND coalesce(json_array_length(r.report, '$.unrequested'), 0) = 0
     )
     AND to_at > coalesce((SELECT at FROM audience WHERE source = ?1 ORDER BY at LIMIT 1), 0)
 ORDER BY id

@@ -10,6 +10,7 @@ from relay.core.delivery import Status
 from relay.store.audience.rollup import forget_views
 from relay.store.personal_data import UnderWay
 from relay.store.personal_data_traces import Traces
+from relay.store.reconstructions import NAMED
 from relay.store.sqlite.audience_tables import SqliteAudienceTables
 from relay.store.sqlite.driver import sqlite3
 from relay.store.sqlite.id_periods import BLOCK_BITS, ERASED
@@ -160,6 +161,15 @@ PLACES = (
     ),
     # Needed to recognise duplicates.
     Place(name="kept_ids", table="events", key="seq", columns=("id", "kind"), removal=()),
+    Place(
+        name="reports",
+        table="reconciliations",
+        key="id",
+        columns=("report",),
+        removal=(
+            f"UPDATE reconciliations SET report = json_remove(report, '$.{NAMED}') WHERE id = :key",
+        ),
+    ),
     # The last one: then the person's number goes too.
     Place(
         name="views",

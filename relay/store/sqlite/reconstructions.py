@@ -14,6 +14,7 @@ from relay.core.routing import Verdict
 from relay.store.absences import Absence
 from relay.store.audience.counting import ID_CHARS
 from relay.store.reconstructions import (
+    NAMED,
     KnownVideo,
     Place,
     ReconstructionOutcome,
@@ -64,15 +65,16 @@ _KEEP_PLACE = """
 INSERT INTO reconciled_places VALUES (?, ?, ?)
 ON CONFLICT DO UPDATE SET place = excluded.place, at = excluded.at
 """
-_COLUMNS = "id, source, since, until, dry, begun_at, ended_at, state, report"
+_COLUMNS = "id, source, since, until, dry, begun_at, ended_at, state"
 _BEGIN = """
 INSERT INTO reconciliations (source, since, until, dry, begun_at, state)
 VALUES (?, ?, ?, ?, ?, 'running')
 """
 _END = "UPDATE reconciliations SET state = ?, ended_at = ?, report = ? WHERE id = ?"
-_RUN = f"SELECT {_COLUMNS} FROM reconciliations WHERE id = ?"
+_RUN = f"SELECT {_COLUMNS}, report FROM reconciliations WHERE id = ?"
 _RUNS = f"""
-SELECT {_COLUMNS} FROM reconciliations WHERE ?1 IS NULL OR id < ?1 ORDER BY id DESC LIMIT ?2
+SELECT {_COLUMNS}, json_remove(report, '$.{NAMED}') FROM reconciliations
+WHERE ?1 IS NULL OR id < ?1 ORDER BY id DESC LIMIT ?2
 """
 
 

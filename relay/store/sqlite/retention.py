@@ -11,6 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from relay.store import StoreSettings
+from relay.store.reconstructions import NAMED
 from relay.store.retention import STEP_BYTES, STEP_ROWS, Keep, Round, Times
 from relay.store.rows import within_bytes
 from relay.store.sqlite.conditions import COUNTED_TO
@@ -23,6 +24,7 @@ SPARE_SHARE = 8
 SPARE_PAGES = 256
 
 _WITHOUT_OPEN_LOSS = "AND (e.lost_until IS NULL OR e.acknowledged_at IS NOT NULL)"
+_NAMING = f"AND json_array_length(e.report, '$.{NAMED}') > 0"
 _SETTLED = """
 NOT EXISTS (SELECT 1 FROM deliveries d WHERE d.event = e.seq AND d.status = 'pending')
 """
@@ -81,6 +83,7 @@ class Sweep:
             _Phase("unreadable", "", _deletion("unreadable"), times.ids),
             _Phase("absences", _WITHOUT_OPEN_LOSS, _deletion("absences"), times.absences, "0"),
             _Phase("audit", "", _deletion("audit"), times.audit, "0"),
+            _Phase("reconciliations", _NAMING, _forget_names, times.reports, "length(e.report)"),
         )
         self._round = Round(len(self._phases))
 
@@ -155,6 +158,12 @@ def _remove_events(db: sqlite3.Connection, rows: list[Row]) -> Counter[str]:
 
 def _remove_unreadable_bodies(db: sqlite3.Connection, rows: list[Row]) -> Counter[str]:
     db.executemany("UPDATE unreadable SET body = NULL, headers = NULL WHERE rowid = ?", rows)
+    return Counter()
+
+
+def _forget_names(db: sqlite3.Connection, rows: list[Row]) -> Counter[str]:
+    sql = f"UPDATE reconciliations SET report = json_remove(report, '$.{NAMED}') WHERE id = ?"
+    db.executemany(sql, rows)
     return Counter()
 
 

@@ -14,7 +14,7 @@ from relay.core.config_values import Secret
 from relay.core.request_budget import RequestBudgets
 from relay.video_service.api import budget, decoding
 from relay.video_service.api.budget import PROCESS
-from relay.video_service.api.errors import ApiError
+from relay.video_service.api.errors import ApiError, Reason
 from relay.video_service.api.exchange import Exchange
 from relay.video_service.api.fields import Fields
 from relay.video_service.api.records import (
@@ -64,6 +64,11 @@ class Api:
     def skipped(self) -> int:
         """Number of items in answers that were of no use, such as a video without an id."""
         return self._fields.skipped
+
+    @property
+    def delay(self) -> Reason | None:
+        """Why answers are late now, if anything is known to hold them up."""
+        return self._exchange.delay
 
     async def sessions(self, *, after: str | None = None) -> AsyncGenerator[SessionPage, None]:
         """Yield the pages of all views, the oldest first, from a place on."""

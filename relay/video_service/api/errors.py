@@ -15,6 +15,7 @@ Reason = Literal[
     "service failed",
     "cannot connect",
     "no answer",
+    "connection closed",
     "TLS failed",
     "broken answer",
     "answer too large",

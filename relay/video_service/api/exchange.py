@@ -57,6 +57,11 @@ _REASONS: Mapping[int, Reason] = {
     404: "not found",
     429: "rate limited",
 }
+_PASSING: frozenset[Reason] = frozenset(
+    ("cannot connect", "no answer", "connection closed", "broken answer", "service failed")
+)
+"""Reasons for which a read is tried again."""
+
 _UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 
 
@@ -83,6 +88,10 @@ class Exchange:
         self._sleep = sleep
         self._clock = clock or SystemClock()
         self._timeout_s = timeout_s
+        self._limited = 0
+        """Requests that wait for the budget."""
+        self._failed: Reason | None = None
+        """Why the last read failed so far, or was given up by its caller."""
         self._http = httpx.AsyncClient(
             headers={
                 "Authorization": f"Bearer {settings.key.reveal()}",
@@ -101,18 +110,27 @@ class Exchange:
     async def aclose(self) -> None:
         await self._http.aclose()
 
+    @property
+    def delay(self) -> Reason | None:
+        """Why answers are late now, if anything is known to hold them up."""
+        return "rate limited" if self._limited else self._failed
+
     async def read(self, path: str, query: Mapping[str, str | None] | None = None) -> Document:
         """Return the answer to a GET; values of None are left out of the query."""
-        waits = iter(READ_RETRIES_S)
+        waits, self._failed = iter(READ_RETRIES_S), None
         params = {name: value for name, value in (query or {}).items() if value is not None}
         while True:
             try:
                 content = await self._taken("GET", path, params=params)
-                return await asyncio.to_thread(_document, content)
+                document = await asyncio.to_thread(_document, content)
             except ApiError as error:
                 wait_s = next(waits, None)
-                if wait_s is None or not _may_pass(error):
+                if wait_s is None or error.reason not in _PASSING:
                     raise
+                self._failed = error.reason
+            else:
+                self._failed = None
+                return document
             await self._sleep(wait_s)
 
     async def change(self, method: str, path: str, body: object = None) -> Document:
@@ -129,7 +147,7 @@ class Exchange:
         while True:
             if self._budget.paused_s() > left_s:
                 raise ApiError("rate limited", status=429)
-            await self._budget.grant(self)
+            await self._granted()
             answer = await self._attempt(method, path, **content)
             if answer.status != httpx.codes.TOO_MANY_REQUESTS:
                 return _checked(answer)
@@ -137,6 +155,16 @@ class Exchange:
             await self._budget.pause(wait_s)
             left_s -= wait_s
             pause_s *= 2
+
+    async def _granted(self) -> None:
+        self._limited += 1
+        try:
+            await self._budget.grant(self)
+        except asyncio.CancelledError:
+            self._failed = "rate limited"
+            raise
+        finally:
+            self._limited -= 1
 
     def _asked_wait_s(self, answer: _Answer, *, default: float) -> float:
         asked_ms = retry_after_ms(answer.headers, now_ms=self._clock.now_ms())
@@ -173,6 +201,8 @@ def _failure(error: Exception) -> ApiError:
         return ApiError("TLS failed")
     if isinstance(error, (*_UNSENT, httpx.InvalidURL, httpx.UnsupportedProtocol)):
         return ApiError("cannot connect")
+    if isinstance(error, (httpx.NetworkError, httpx.RemoteProtocolError)):
+        return ApiError("connection closed", uncertain=True)
     return ApiError("no answer", uncertain=True)
 
 
@@ -186,10 +216,6 @@ def _checked(answer: _Answer) -> bytes:
     if status < 400:
         raise ApiError("redirect refused", status=status, uncertain=True)
     raise ApiError(_REASONS.get(status, "request refused"), status=status)
-
-
-def _may_pass(error: ApiError) -> bool:
-    return error.reason in {"cannot connect", "no answer", "broken answer", "service failed"}
 
 
 def _document(content: bytes) -> Document:

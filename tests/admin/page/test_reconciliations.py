@@ -13,7 +13,7 @@ from relay.core.sample_events import event
 from tests import service
 from tests.admin.page.document import Element
 from tests.admin.page.test_absences import be_away
-from tests.admin.page.visiting import ADMIN, VIEWER_TOKEN, Visitor, visiting
+from tests.admin.page.visiting import ADA, ADMIN, VIEWER_TOKEN, Visitor, visiting
 from tests.service import Relay
 from tests.stub_server import DEADLINE_S, until
 
@@ -59,9 +59,10 @@ async def test_a_source_with_an_open_absence_can_be_reconciled(tmp_path: Path) -
         await visitor.see("/")
         assert "relay reconcile --source main" in visitor.html
         page = await visitor.see("/reconciliations")
-        forms = [form for form in page.all("form") if form.attributes.get("action") == BEGIN]
-        trial, _ = sorted(forms, key=lambda form: "trial" not in form.fields())
-        page = await visitor.submit(trial)
+        form = page.form(BEGIN)
+        fields = form.fields() | {"trial": "1", "kind": "lead.captured"}
+        answer = await visitor.post(BEGIN, fields)
+        page = await visitor.see(answer.headers["location"])
         assert page.by_id("notice").text.startswith("Reconciliation 1 of main has begun, as a tri")
         await has_ended(relay)
         row = (await visitor.see("/reconciliations")).by_id("run-1").text
@@ -69,6 +70,8 @@ async def test_a_source_with_an_open_absence_can_be_reconciled(tmp_path: Path) -
         assert "cannot connect" in row
         assert "a-key-of-the-tests" not in visitor.html
         assert (await visitor.see("/changes")).rows() == []
+        page = await visitor.see("/reconciliations/1")
+        assert "cannot connect" in page.by_id("report").text
 
 
 async def test_without_an_api_nothing_can_be_asked(tmp_path: Path) -> None:
@@ -90,6 +93,42 @@ async def test_viewers_see_reconciliations_and_begin_none(tmp_path: Path) -> Non
         await notice_absences(relay)
         await viewer.see("/reconciliations")
         assert BEGIN not in viewer.html
+
+
+async def test_a_run_of_one_kind_is_ordered_by_the_same_operation(tmp_path: Path) -> None:
+    config = service.read(tmp_path, tables=API + ADMIN)
+    async with service.serving(config) as relay, visiting(relay) as visitor:
+        await be_away(relay, hours=5)
+        await notice_absences(relay)
+        form = (await visitor.see("/reconciliations")).form(BEGIN)
+        fields = form.fields() | {"kind": "lead.captured"}
+        assert (await visitor.post(BEGIN, fields)).status_code == 303
+        await has_ended(relay)
+        (change,) = await relay.service._store.audit.newest(limit=1)
+        assert change.asked["events"] == ["lead.captured"]
+
+
+async def test_a_run_names_people_to_admins_and_hides_them_from_viewers(tmp_path: Path) -> None:
+    config = service.read(tmp_path, tables=API + ADMIN)
+    async with service.serving(config) as relay:
+        runs = relay.service._store.reconstructions
+        run = await runs.begin("main", since_ms=1, until_ms=2, dry_run=False, now_ms=3)
+        facts = [
+            {"outcome": "reconstructed", "kind": "lead.captured", "person": ADA, "event": "r-1"},
+            {"outcome": "unknown", "kind": "video.watched", "person": ADA, "why": "older"},
+            {"outcome": "left", "kind": "video.ready", "video": "vid_1", "title": f"By {ADA}"},
+        ]
+        await runs.end(run, "done", report={"named": facts}, place=None, now_ms=4)
+        async with visiting(relay) as admin:
+            rows = (await admin.see("/reconciliations/1")).rows()
+            assert [row[2] for row in rows] == [ADA, ADA, ""]
+            assert "may be older than the relay's knowledge" in rows[1][4]
+            await admin.see("/reconciliations")
+            assert ADA not in admin.html
+        async with visiting(relay, token=VIEWER_TOKEN) as viewer:
+            page = await viewer.see("/reconciliations/1")
+            assert ADA not in viewer.html
+            assert page.rows()[2][3] == "By (address hidden)"
 
 
 async def test_reconstructed_and_superseded_events_are_marked(tmp_path: Path) -> None:

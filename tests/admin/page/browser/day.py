@@ -14,8 +14,12 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from msgspec.structs import replace
+
 from relay.config import Config
+from relay.core.event import LEAD_CAPTURED, VIDEO_WATCHED
 from relay.core.minutes import MINUTE_MS
+from relay.reconciliation.report import About, Report
 from relay.store.sqlite.driver import sqlite3
 from tests import service
 from tests.admin.page.browser.visits import events, lead_of, video
@@ -95,6 +99,7 @@ async def played(folder: Path) -> AsyncIterator[Relay]:
         )
         settings = service.read(folder, tables=tables)
         async with service.serving(settings, clock=clock) as relay:
+            await _reconciled(relay, clock)
             await _week(relay, clock, destinations)
             await _hour(relay, clock, destinations)
         _write_durations(settings)
@@ -117,6 +122,18 @@ _MORE = {
     "sales": 'concurrency = 4\nevents = ["lead.captured"]\nwhen = "data.fields.company"',
     "newsletter": 'events = ["lead.captured"]\nwhen = "data.fields.newsletter == `true`"',
 }
+
+
+async def _reconciled(relay: Relay, clock: DayClock) -> None:
+    """An outage before the week was asked for."""
+    runs, now_ms = relay.service._store.reconstructions, clock.now_ms() - 8 * DAY_S * 1000
+    span = {"since_ms": now_ms - HOUR_S * 1000, "until_ms": now_ms}
+    run = await runs.begin("main", **span, dry_run=False, now_ms=now_ms)
+    report = Report(unsubscribed=["video.ready"])
+    view = About(VIDEO_WATCHED, "visitor07@example.com", "vid_1", "Product tour")
+    report.cannot_know("older", about=view)
+    report.leave("form_recent", about=replace(view, kind=LEAD_CAPTURED, lead="lead_07"))
+    await runs.end(run, "done", report=report.values(), place=None, now_ms=now_ms)
 
 
 async def _week(relay: Relay, clock: DayClock, destinations: Destinations) -> None:

@@ -90,6 +90,7 @@ VIEWS: Mapping[str, OpenView] = {
     "changes, none": _at("/changes?operation=reload_config&until=2020-01-01"),
     "absences": _at("/absences"),
     "reconciliations": _at("/reconciliations"),
+    "reconciliations, one": _row_of("/reconciliations"),
     "config": _at("/config"),
     "rotation": _at("/config/sources/main/rotation"),
     "runbook": _at("/runbook"),

@@ -12,11 +12,13 @@ from relay.admin.api.reconciliations import (
     begin_reconciliation,
     cancel_reconciliation,
     list_reconciliations,
+    show_reconciliation,
 )
 from relay.admin.operation import Nothing
 from relay.admin.page.lists import ListReader
 from relay.admin.page.view import Action, View
 from relay.admin.page.visit import Context, Done, Notice, Visit
+from relay.core.event import SUBSCRIBABLE
 
 PATH = "/reconciliations"
 
@@ -25,6 +27,8 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
     """The form that starts a run of one source, for its oldest absence that none has covered."""
 
     source: str
+    kind: str | None = None
+    """The only kind of events that is asked for."""
     trial: str | None = None
     """Set for a dry run."""
 
@@ -40,14 +44,21 @@ async def read_reconciliations(visit: Visit, page: Paging) -> Context:
         "rows": shown.attributes,
         "next": result.next,
         "before": page.before,
+        "kinds": SUBSCRIBABLE,
         "sources": [(name, len(service.unreconciled.get(name, ()))) for name in service.sources],
     }
+
+
+async def read_reconciliation(visit: Visit, path: RunId) -> Context:
+    """Read one run with the people, videos and leads that its report names."""
+    return {"run": await visit.run(show_reconciliation, path)}
 
 
 async def begin(visit: Visit, _: Nothing, form: Start) -> Done:
     """Start a run."""
     is_trial = form.trial is not None
-    order = ReconciliationOrder(source=form.source, dry_run=is_trial)
+    events = None if form.kind is None else [form.kind]
+    order = ReconciliationOrder(source=form.source, events=events, dry_run=is_trial)
     (run,) = (await visit.run(begin_reconciliation, Nothing(), order)).reconciliations
     text = f"Reconciliation {run.id} of {form.source} has begun"
     return Done(
@@ -63,12 +74,21 @@ async def cancel(visit: Visit, path: RunId, _: Nothing) -> Done:
     return Done(to=visit.url(PATH), notice=Notice(text=text))
 
 
-VIEW = View(
-    path=PATH,
-    title="Reconciliations",
-    template="reconciliations.html",
-    read=read_reconciliations,
-    topics=("changes",),
+VIEWS = (
+    View(
+        path=PATH,
+        title="Reconciliations",
+        template="reconciliations.html",
+        read=read_reconciliations,
+        topics=("changes",),
+    ),
+    View(
+        path=f"{PATH}/{{id:number}}",
+        title="Reconciliation",
+        template="reconciliation.html",
+        read=read_reconciliation,
+        topics=("changes",),
+    ),
 )
 
 ACTIONS = (

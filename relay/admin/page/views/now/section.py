@@ -122,7 +122,7 @@ SECTION = Section(
         ),
         runbook.VIEW,
         absences.VIEW,
-        reconciliations.VIEW,
+        *reconciliations.VIEWS,
     ),
     actions=(absences.ACKNOWLEDGE, *reconciliations.ACTIONS),
 )
