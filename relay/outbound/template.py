@@ -6,25 +6,17 @@ from attackers (dependencies.md, section 4).
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
-from itertools import count
 from traceback import walk_tb
 from typing import Any
 
 import orjson
-from jinja2 import StrictUndefined, TemplateSyntaxError, UndefinedError, nodes, pass_context
+from jinja2 import TemplateSyntaxError, Undefined, UndefinedError, nodes, pass_context
 from jinja2.exceptions import SecurityError
 from jinja2.meta import find_undeclared_variables
-from jinja2.sandbox import ImmutableSandboxedEnvironment
-from jinja2.visitor import NodeTransformer
 
 from relay.core.errors import InvalidTemplate
 from relay.core.event import KINDS, Event
-
-OUTPUT_MAX = 65_536
-"""Maximum length of an output, and of a repetition, in characters or items."""
-
-LOOPS_MAX = 5_000
-"""Maximum number of times that all loops of a template together may run for one event."""
+from relay.outbound.template_environment import BUDGET, OUTPUT_MAX, Budget, Sandbox
 
 NAMES = ("createdAt", "data", "event", "id", "reconstructed", "source")
 """Names in a template: the envelope's fields, and the source's name in the config."""
@@ -97,7 +89,7 @@ class Template:
         document = event.document()
         names = {name: document.get(name) for name in NAMES}
         names |= {"source": event.source, "reconstructed": event.reconstructed}
-        names[_RUNS] = count(1)
+        names[BUDGET] = Budget()
         written: list[str] = []
         size = 0
         for piece in self._write(self._template.generate(names)):
@@ -121,75 +113,18 @@ class Template:
         return f"it fails with {type(error).__name__}"
 
 
-class _Missing(StrictUndefined):
-    """Fails at every use with the bare name; `Template` decides whether it may be shown."""
-
-    def __init__(self, hint: str | None = None, **what: Any) -> None:
-        super().__init__(str(what["name"]) if "name" in what else hint, **what)
-
-
-class _Sandbox(ImmutableSandboxedEnvironment):
-    """Jinja's sandbox, and a limit on huge repetitions, which it does not stop."""
-
-    intercepted_binops = frozenset({"*", "**"})
-
-    def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-        sizes = [len(side) if hasattr(side, "__len__") else abs(side) for side in (left, right)]
-        repeats = operator == "*" and any(hasattr(side, "__len__") for side in (left, right))
-        if (repeats or operator == "**") and sizes[0] * sizes[1] > OUTPUT_MAX:
-            raise InvalidTemplate(f"a repetition or power beyond {OUTPUT_MAX}")
-        return super().call_binop(context, operator, left, right)
-
-
-_RUNS = "_runs"
-"""In a template's context: counts how often its loops have run. No author can use the name."""
-
-
-@pass_context
-def _run(context: Any, _: Any) -> bool:
-    """Count one more run of a loop; always true, for a loop's condition."""
-    if next(context[_RUNS]) > LOOPS_MAX:
-        raise InvalidTemplate(f"its loops run more than {LOOPS_MAX} times")
-    return True
-
-
-class _Bounded(NodeTransformer):
-    """Makes statements that output the result of a call do so as an expression does.
-
-    Every loop counts how often it runs.
-    """
-
-    def visit_For(self, node: nodes.For) -> nodes.Node | list[nodes.Node]:  # noqa: N802
-        # A filter with a context, because Jinja evaluates a constant's other filters beforehand.
-        run = nodes.Filter(nodes.Const(None), _run.__name__, [], [], None, None, lineno=node.lineno)
-        # What the condition leaves out takes time, too.
-        node.test = run if node.test is None else nodes.And(run, node.test, lineno=node.lineno)
-        return self._captured(node) if node.recursive else self.generic_visit(node)
-
-    def _captured(self, node: nodes.Node) -> list[nodes.Node]:
-        inner, line = self.generic_visit(node), node.lineno
-        target, value = nodes.Name("_captured", "store"), nodes.Name("_captured", "load")
-        return [
-            nodes.AssignBlock(target, None, [inner], lineno=line),
-            nodes.Output([value], lineno=line),
-        ]
-
-    visit_FilterBlock = visit_CallBlock = _captured  # noqa: N815  names that Jinja looks up
-
-
 @cache
-def _environment() -> _Sandbox:
+def _environment() -> Sandbox:
     # With a context, because Jinja would otherwise treat a constant expression as literal text.
     @pass_context
     def finalize(_: Any, value: Any) -> Value:
         return Value(_text(value))
 
-    environment = _Sandbox(undefined=_Missing, finalize=finalize, keep_trailing_newline=False)
+    environment = Sandbox(finalize)
     for name in _BARRED_FILTERS:
         environment.filters.pop(name)
     # Jinja's own marks its output as escaped for HTML.
     environment.filters["tojson"] = _json
-    environment.filters[_run.__name__] = _run
     return environment
 
 
@@ -229,6 +164,10 @@ def _text(value: object) -> str:
             return ""
         case bool() | list() | dict():
             return _json(value)
+        case Undefined():
+            return str(value)
+    if callable(value) or isinstance(value, Iterator) or type(value).__repr__ is object.__repr__:
+        raise InvalidTemplate("it outputs what has no text: a function, or items one by one")
     return str(value)
 
 
@@ -236,7 +175,7 @@ def _json(value: object) -> str:
     return orjson.dumps(value).decode()
 
 
-def _compile(source: str, environment: _Sandbox) -> tuple[Any, frozenset[str] | None]:
+def _compile(source: str, environment: Sandbox) -> tuple[Any, frozenset[str] | None]:
     """Return the compiled template and the names that it uses; None if its output is random."""
     try:
         tree = environment.parse(source)
@@ -246,8 +185,7 @@ def _compile(source: str, environment: _Sandbox) -> tuple[Any, frozenset[str] | 
             raise InvalidTemplate("autoescape: values are always escaped for their context")
         if not unknown:
             is_random = any(node.name == "random" for node in tree.find_all(nodes.Filter))
-            tree = _Bounded().visit(tree).set_environment(environment)
-            template = environment.from_string(tree)
+            template = environment.from_tree(tree)
             # Jinja copies them for every event, and copying its own mapping is slow.
             template.globals = dict(template.globals)
             return template, None if is_random else names

@@ -5,7 +5,13 @@ import pytest
 from relay.core import sample_events
 from relay.core.errors import InvalidTemplate
 from relay.core.event import Event
-from relay.outbound.template import LOOPS_MAX, OUTPUT_MAX, Template, escaping, opens_with
+from relay.outbound.template import Template, escaping, opens_with
+from relay.outbound.template_environment import (
+    GROWN_MAX,
+    GROWN_TOTAL_MAX,
+    LOOPS_MAX,
+    OUTPUT_MAX,
+)
 
 
 def braces(text: str) -> str:
@@ -200,6 +206,153 @@ def test_a_loop_knows_its_length_and_its_condition() -> None:
 def test_ordinary_arithmetic_and_repetition_work() -> None:
     template = Template("{{ '█' * data.n }}{{ 2 ** 8 * 1.5 }} {{ 3000000 * 3000000 }}")
     assert template.render(event()) == "███384.0 9000000000000"
+
+
+METHODS = ("clear", "copy", "get", "items", "keys", "pop", "update", "values")
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_field_is_data_whatever_methods_its_holder_has(name: str) -> None:
+    fields = event(b'{"fields":{"%s":"ACME"}}' % name.encode())
+    assert Template(f"{{{{ data.fields.{name} }}}}").render(fields) == "ACME"
+    assert Template(f"{{{{ '{{0.{name}}}'.format(data.fields) }}}}").render(fields) == "ACME"
+    assert Template(f"{{{{ [data.fields] | join(attribute='{name}') }}}}").render(fields) == "ACME"
+    called = Template(
+        "{% for name, value in data.fields.items() %}{{ name }}={{ value }}{% endfor %}"
+    )
+    assert called.render(fields) == f"{name}=ACME"
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_field_that_is_missing_is_no_method(name: str) -> None:
+    fields = event(b'{"fields":{}}')
+    assert Template(f"{{{{ data.fields.{name} | default('-') }}}}").render(fields) == "-"
+    for source in (
+        f"{{{{ data.fields.{name} }}}}",
+        f"{{{{ data.fields['{name}'] }}}}",
+        f"{{{{ data.fields.{name} ~ '.' }}}}",
+        f"{{{{ data.fields.{name} | string }}}}",
+        f"{{{{ data.fields | attr('{name}') }}}}",
+        f"{{{{ '{{0.{name}}}'.format(data.fields) }}}}",
+        f"{{{{ '%s' % data.fields.{name} }}}}",
+        f"{{{{ [data.fields] | join(attribute='{name}') }}}}",
+        f"{{{{ [data.fields] | map(attribute='{name}') | first }}}}",
+    ):
+        assert "is missing in this event" in str(failure(source, fields)), source
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{{ range }}",
+        "{{ lipsum }}",
+        "{% macro m() %}{% endmacro %}{{ m }}",
+        "{% for i in [1] %}{{ loop }}{% endfor %}",
+        "{{ cycler('a') }}",
+        "{{ joiner() }}",
+        "{{ data.list | map('string') }}",
+        "{{ data.list | select }}",
+        "{{ data | items }}",
+    ],
+)
+def test_what_has_no_text_is_never_output(source: str) -> None:
+    assert "it outputs what has no text" in str(failure(source))
+
+
+def test_methods_macros_and_loops_are_called_as_ever() -> None:
+    template = Template(
+        "{% macro m(v) %}{{ v.upper() }}{% endmacro %}{{ m(data.name) }}"
+        "{% for i in range(3) %}{{ loop.cycle('a', 'b') }}{{ loop.index }}{% endfor %}"
+        "{% set ns = namespace(n=1) %}{{ ns.n }}{{ data.list.index('x') }}{{ 'a-b'.split('-')[1] }}"
+        "{{ data['list'].count(1) }}{{ data.get('none', 1) }}"
+    )
+    assert template.render(event()) == "A & <B>a1b2a311b1"
+
+
+HUGE = b'{"n":1000000000,"w":"1000000000","x":"%b","list":[%b]}' % (
+    b"<a " * 300_000,
+    b"[1]," * 20_000 + b"[1]",
+)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{{ 'x'.ljust(data.n) | length }}",
+        "{{ 'x'.rjust(data.n) | length }}",
+        "{{ 'x'.center(data.n) | length }}",
+        "{{ '7'.zfill(data.n) | length }}",
+        "{{ '\t'.expandtabs(data.n) | length }}",
+        "{{ 'x' | center(data.n) | length }}",
+        "{{ 'x' | center(width=data.n) | length }}",
+        "{{ ('%0*d' % (data.n, 1)) | length }}",
+        "{{ ('%.*f' % (data.n, 1)) | length }}",
+        "{{ ('%s %*d' % ('a', data.n, 1)) | length }}",
+        "{{ '%*d' | format(data.n, 1) | length }}",
+        "{{ ('%' ~ data.w ~ 'd') % 1 }}",
+        "{{ ('%(n)' ~ data.w ~ 'd') % data }}",
+        "{{ '{:{}}'.format(1, data.n) | length }}",
+        "{{ '{:{}}'.format(1, data.w) | length }}",
+        "{{ '{0:{1.n}}'.format(1, data) | length }}",
+        "{{ '{0:{1[n]}}'.format(1, data) | length }}",
+        "{{ '{x:{n}}'.format_map(data) | length }}",
+        "{{ ('{:' ~ data.w ~ '}').format(1) | length }}",
+        "{{ ('{0}' * 9).format(data.x) | length }}",
+        "{{ (('%s' * 9) % ((data.x,) * 9)) | length }}",
+        "{{ 'x' | indent(data.n, first=true) | length }}",
+        "{{ data.x | indent(data.x, first=true) | replace('', data.x) | length }}",
+        "{{ data.x | replace('<', data.x) | length }}",
+        "{{ data.x.replace('', data.x) | length }}",
+        "{{ data.x.join(data.x) | length }}",
+        "{{ data.x | join(data.x) | length }}",
+        "{{ data.x | map('lower') | join(data.x) | length }}",
+        "{{ ('<' * 60000).translate({60: data.x}) | length }}",
+        "{{ data.x | wordwrap(1, true, data.x) | length }}",
+        "{{ data.x | wordwrap(1, wrapstring=data.x) | length }}",
+        "{{ data.x | replace(' ', '') | wordwrap(1) | length }}",
+        "{{ data.x | replace('a', '>') | striptags | length }}",
+        "{{ data.list | sum(start=[]) | length }}",
+        "{{ [1] | batch(data.n, 0) | list | length }}",
+        "{{ [1] | slice(data.n) | list | length }}",
+        "{{ 1.5 | round(data.n, 'ceil') }}",
+        "{{ lipsum(data.n) | length }}",
+        "{{ lipsum(n=1, max=data.n, min=data.n - 1) | length }}",
+        "{{ data.n.to_bytes(data.n, 'big') | length }}",
+        "{{ (data.x ~ data.x ~ data.x ~ data.x ~ data.x) | length }}",
+        "{{ (data.x + data.x + data.x + data.x + data.x) | length }}",
+        "{% set n = namespace(x='x') %}{% for _ in range(64) %}{% set n.x = n.x~n.x %}{% endfor %}",
+        "{% set n = namespace(x=[1]) %}{% for _ in range(64) %}{% set n.x = n.x+n.x %}{% endfor %}",
+    ],
+)
+def test_no_value_of_an_event_decides_how_much_is_made(source: str) -> None:
+    assert str(GROWN_MAX) in str(failure(source, event(HUGE)))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{% for i in range(5000) %}{% set x = 'x'.ljust(4000000) %}{% endfor %}",
+        "{% block b %}{% for i in range(80) %}{{ 'x'.ljust(4000000)[0] }}{% endfor %}{% endblock %}",
+        "{{ data.x | list | map('replace', '<', data.x) | join | length }}",
+    ],
+)
+def test_all_that_one_rendering_makes_is_bounded(source: str) -> None:
+    assert str(GROWN_TOTAL_MAX) in str(failure(source, event(HUGE)))
+
+
+def test_what_templates_usually_make_is_within_the_bounds() -> None:
+    long = "x" * 60_000
+    template = Template(
+        "{{ 'a'.ljust(3) }}|{{ '%-5s|%5.1f' % ('b', 2) }}|{{ '{:>4}'.format('c') }}|"
+        "{{ 'one two' | wordwrap(3) }}|{{ data.x | wordwrap(79) | truncate(9) }}|"
+        "{{ 'a\nb' | indent(2) }}|{{ (data.x ~ data.x) | truncate(7) }}|{{ 2.55 | round(1) }}|"
+        "{{ [[1], [2]] | sum(start=[]) }}|{{ data.x | striptags | length }}|{{ 100 % 7 }}|"
+        "{{ '100 %% of %d' % 3 }}|{{ '{0} {0}'.format('d') }}|{{ 1 + 2 }}|{{ [1] + [2] }}"
+    )
+    assert template.render(event(b'{"x":"%b"}' % long.encode())) == (
+        "a  |b    |  2.0|   c|one\ntwo|xxxxxx...|a\n  b|xxxx...|2.5|[1,2]|60000|2|"
+        "100 % of 3|d d|3|[1,2]"
+    )
 
 
 @pytest.mark.parametrize("source", ["", "plain", "{{ data.name }}\n", "{# note #}"])
