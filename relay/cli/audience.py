@@ -1,7 +1,5 @@
 """`relay audience`: tables of viewers and leads for marketing."""
 
-import csv
-import io
 from collections.abc import Iterator
 from typing import Any, get_args
 
@@ -13,6 +11,7 @@ from relay.cli.parameters import json_option, moment_option, name_option
 from relay.cli.printing import Output
 from relay.cli.selection import until_option
 from relay.cli.target import Target, relay_options
+from relay.core import csv_table
 from relay.core.suggestion import suggestion
 from relay.store.audience import Grouping
 
@@ -36,8 +35,6 @@ _CSV_HEADS = {
     "hour": ("hour",),
     "source": ("source",),
 }
-_ACTS = ("=", "+", "-", "@")
-"""Characters with which a spreadsheet formula starts; tabs and line ends are escaped anyway."""
 
 
 @click.command()
@@ -121,21 +118,14 @@ def _numbers(steps: list[dict[str, Any]]) -> list[str]:
 def _csv(report: dict[str, Any], by: str) -> list[str]:
     steps = [step["milestone"] or "lead" for step in report["total"]]
     people, events = ([f"{step} {unit}" for step in steps] for unit in ("people", "events"))
-    printed = io.StringIO()
-    writer = csv.writer(printed, lineterminator="\n")
-    writer.writerow([*_CSV_HEADS[by], *people, *events])
+    rows: list[list[object]] = [[*_CSV_HEADS[by], *people, *events]]
     for group in report["groups"]:
         cells = (group[name] for name in _CSV_HEADS[by])
-        names = [_harmless("" if cell is None else str(cell)) for cell in cells]
+        # What a terminal would interpret is escaped.
+        names = ["" if cell is None else safe(str(cell)) for cell in cells]
         figures = [step[unit] for unit in ("people", "events") for step in group["steps"]]
-        writer.writerow([*names, *figures])
-    return printed.getvalue().splitlines()
-
-
-def _harmless(cell: str) -> str:
-    """Return a cell that spreadsheets read as text and terminals do not interpret."""
-    text = safe(cell)
-    return f"'{text}" if text.lstrip().startswith(_ACTS) else text
+        rows.append([*names, *figures])
+    return csv_table.text(rows, line_end="\n").splitlines()
 
 
 def _omissions(report: dict[str, Any], by: str) -> Iterator[str]:

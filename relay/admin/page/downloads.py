@@ -1,23 +1,17 @@
 """Tables as CSV, stored bytes, and personal data as JSON, as files."""
 
 import asyncio
-import csv
-import io
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 
 from starlette.exceptions import HTTPException
 from starlette.responses import Response, StreamingResponse
 
 from relay.admin.problem import problem_of
+from relay.core import csv_table
 from relay.core.clock import Clock
 from relay.core.errors import Stopping, StoreError
 
 Rows = Sequence[Sequence[object]]
-
-_FORMULAS = tuple("=+-@\uff1d\uff0b\uff0d\uff20")
-"""Beginnings of formulas, also in wide characters, which localized spreadsheets also accept."""
-
-_SPACES = ("\t", "\r", "\n")
 
 
 async def as_csv(parts: AsyncIterator[Rows], file: str, clock: Clock) -> Response:
@@ -71,20 +65,12 @@ def _headers(file: str) -> dict[str, str]:
 
 
 def _cut_row(error: Exception) -> bytes:
-    reason = problem_of(error).detail
-    return _csv([[f"The rest is missing; load the file again. The reason: {reason}"]])
+    return _csv([[_missing(error)]])
+
+
+def _missing(error: Exception) -> str:
+    return f"The rest is missing; load the file again. The reason: {problem_of(error).detail}"
 
 
 def _csv(rows: Rows) -> bytes:
-    text = io.StringIO()
-    writer = csv.writer(text)
-    for row in rows:
-        writer.writerow([_cell(value) for value in row])
-    return text.getvalue().encode(errors="replace")
-
-
-def _cell(value: object) -> object:
-    if not isinstance(value, str):
-        return value
-    is_active = value.startswith(_SPACES) or value.strip().startswith(_FORMULAS)
-    return f"'{value}" if is_active else value
+    return csv_table.text(rows).encode(errors="replace")

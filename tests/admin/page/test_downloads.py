@@ -28,12 +28,17 @@ async def cell(value: object) -> str:
     return read
 
 
-@pytest.mark.parametrize("begin", [*"=+-@＝＋－＠", "\t=", "\r=", "\n=", "\ta", " =", "\u00a0="])  # noqa: RUF001
+@pytest.mark.parametrize("begin", [*"=+-@＝＋－＠", "\ta", " =", "\u00a0="])  # noqa: RUF001
 async def test_a_formula_begins_with_an_apostrophe(begin: str) -> None:
     assert await cell(f"{begin}1+1") == f"'{begin}1+1"
 
 
-@pytest.mark.parametrize("value", ["a=1", " a", "1-2", ""])
+@pytest.mark.parametrize("separator", ["\t", "\r", "\n"])
+async def test_a_formula_behind_a_separator_begins_with_an_apostrophe_too(separator: str) -> None:
+    assert await cell(f"{separator}=1+1") == f"'{separator}'=1+1"
+
+
+@pytest.mark.parametrize("value", ["a=1", " a", "1-2", "", "'=1", "a, -5", "a;b|c\td", "a; 1-2"])
 async def test_other_texts_stay_as_they_are(value: str) -> None:
     assert await cell(value) == value
 
