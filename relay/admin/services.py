@@ -13,7 +13,7 @@ from relay.core.authentication import SourceSettings
 from relay.core.clock import Clock
 from relay.core.config_values import Duration
 from relay.core.downtime import Downtime
-from relay.core.event import Event
+from relay.core.event import Event, Outcome, Unreadable
 from relay.core.routing import Route
 from relay.core.sink_status import SinkStatus
 from relay.core.watch_history import KeptHistory
@@ -150,6 +150,17 @@ class Rotations(Protocol):
         ...
 
 
+class Intake(Protocol):
+    """Acceptance of requests that were verified before."""
+
+    async def retry(self, request: Unreadable) -> Outcome:
+        """Accept the event in a kept request, as of its receipt; `unreadable` if it has none.
+
+        Raises StoreError.
+        """
+        ...
+
+
 class RunProgress(Protocol):
     """What a reconciliation is doing."""
 
@@ -228,6 +239,7 @@ class AdminServices(msgspec.Struct, frozen=True, kw_only=True):
     traffic: Traffic
     reloads: Reloads
     rotations: Rotations
+    intake: Intake
     config: Callable[[], Config]
     """The running config; called for every request, because a reload may change it."""
 

@@ -43,7 +43,7 @@ class PublicSide:
             metrics=metrics, activity=activity, traffic=traffic, health=health, clock=clock
         )
         worker = BodyWorker("requests")
-        intake = Intake(
+        self.intake = Intake(
             store,
             config.routes,
             worker=worker,
@@ -56,14 +56,14 @@ class PublicSide:
         self.rotations = SecretRotations(
             store.quarantine,
             config.sources,
-            intake=intake,
+            intake=self.intake,
             worker=worker,
             metrics=metrics,
             clock=clock,
         )
         self.receiver = Receiver(
             config.sources,
-            intake=intake,
+            intake=self.intake,
             worker=worker,
             rotations=self.rotations,
             limits=config.server,

@@ -203,6 +203,7 @@ class Service:
             recent=self._recent,
             reloads=self._reloader,
             rotations=self._rotations,
+            intake=self._public_side.intake,
             started_ms=self._clock.now_ms(),
             downtime=lambda: self._startup.downtime,
             traffic=self._traffic,

@@ -11,6 +11,8 @@ from relay.cli.printing import Output
 from relay.cli.replay import estimate, follow
 from relay.cli.selection import (
     all_option,
+    by_reason,
+    discardable,
     dry_run_option,
     limit_option,
     page_lines,
@@ -41,7 +43,7 @@ def _page(page: dict[str, Any], reasons: Sequence[dict[str, Any]]) -> Iterator[s
     yield from page_lines(page, map(_row, page["dead_letters"]), empty="No dead letter matches.")
     if reasons:
         yield ""
-        yield from _by_reason(reasons)
+        yield from by_reason(reasons, of="sink")
     if page["unreadable"]:
         yield ""
         yield "Verified requests without an event; `relay unreadable show ID` shows one:"
@@ -87,28 +89,5 @@ def discard(client: Client, *, dry_run: bool, everything: bool, **selection: Any
     order = {**selection, "all": everything, "dry_run": dry_run}
     result = client.post("/dead-letters/discard", order)
     if dry_run:
-        return Output(result, _discardable(result["reasons"]))
+        return Output(result, discardable(result["reasons"], of="sink", what="dead letter"))
     return Output(result, [f"{result['discarded']} discarded."])
-
-
-def _discardable(reasons: Sequence[dict[str, Any]]) -> Iterator[str]:
-    yield from _by_reason(reasons, empty="Nothing to discard: no dead letter matches.")
-    if reasons:
-        count = sum(reason["count"] for reason in reasons)
-        yield f"{count} in all; repeat without --dry-run to discard them."
-
-
-def _by_reason(reasons: Sequence[dict[str, Any]], *, empty: str = "") -> Iterator[str]:
-    return table(
-        (
-            {
-                "COUNT": reason["count"],
-                "FIRST": ago(reason["first_ms"]),
-                "LAST": ago(reason["last_ms"]),
-                "SINK": reason["sink"],
-                "REASON": reason["reason"] or "-",
-            }
-            for reason in reasons
-        ),
-        empty=empty,
-    )

@@ -1,13 +1,13 @@
 """Options that select stored events, and the paging of lists."""
 
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, get_args
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, get_args
 
 import click
 from click.core import ParameterSource
 
-from relay.cli.output import local, table
+from relay.cli.output import ago, local, table
 from relay.cli.parameters import WholeNumber, moment_option, name_option
 from relay.core.config_values import Secret
 from relay.store.selection import Outcome
@@ -78,6 +78,35 @@ def page_lines(page: Any, rows: Iterable[Mapping[str, object]], *, empty: str) -
     if page["next"] is not None:
         words = shlex.join([*_this_command(), "--before", str(page["next"])])
         yield f"Next page: {words}"
+
+
+def by_reason(
+    reasons: Iterable[Mapping[str, Any]], *, of: Literal["sink", "source"], empty: str = ""
+) -> Iterator[str]:
+    """Yield the table of what is counted by reason, and by its sink or source."""
+    return table(
+        (
+            {
+                "COUNT": reason["count"],
+                "FIRST": ago(reason["first_ms"]),
+                "LAST": ago(reason["last_ms"]),
+                of.upper(): reason[of],
+                "REASON": reason["reason"] or "-",
+            }
+            for reason in reasons
+        ),
+        empty=empty,
+    )
+
+
+def discardable(
+    reasons: Sequence[Mapping[str, Any]], *, of: Literal["sink", "source"], what: str
+) -> Iterator[str]:
+    """Yield what a discard would remove."""
+    yield from by_reason(reasons, of=of, empty=f"Nothing to discard: no {what} matches.")
+    if reasons:
+        count = sum(reason["count"] for reason in reasons)
+        yield f"{count} in all; repeat without --dry-run to discard them."
 
 
 def _this_command() -> list[str]:

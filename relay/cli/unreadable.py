@@ -1,6 +1,6 @@
 """`relay unreadable`: verified requests without a usable event, kept as received."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import urlencode
 
@@ -10,7 +10,17 @@ from relay.cli.client import Client, relay_command
 from relay.cli.output import moment, pairs, safe, when
 from relay.cli.parameters import name_option, parsed
 from relay.cli.printing import Output
-from relay.cli.selection import before_option, limit_option, page_lines
+from relay.cli.selection import (
+    all_option,
+    before_option,
+    discardable,
+    dry_run_option,
+    limit_option,
+    page_lines,
+    require_one,
+    since_option,
+    until_option,
+)
 
 ID_DIGITS = 12
 """Digits of an id that are shown; any unambiguous prefix is accepted."""
@@ -24,15 +34,31 @@ def _digits(text: str) -> str:
 
 
 id_argument = click.argument("digits", metavar="ID", callback=parsed(_digits))
+optional_id_argument = click.argument(
+    "digits", metavar="[ID]", required=False, callback=parsed(_digits)
+)
 source_option = name_option("source", "Its source, if several received the same body.")
+_FILTERS = (
+    name_option("source", "Of this source."),
+    click.option("--reason", metavar="TEXT", help="With this text in the reason."),
+    since_option,
+    until_option,
+)
+
+
+def _filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    for option in reversed(_FILTERS):
+        command = option(command)
+    return command
 
 
 @click.group()
 def unreadable() -> None:
-    """List, show or discard verified requests without an event, which go to no sink."""
+    """List, show, retry or discard verified requests without an event, which go to no sink."""
 
 
 @unreadable.command("list")
+@_filter_options
 @before_option
 @limit_option
 @relay_command
@@ -89,12 +115,70 @@ def _lines(text: str | None) -> list[str]:
 
 
 @unreadable.command()
-@id_argument
-@source_option
+@optional_id_argument
+@_filter_options
+@all_option
 @relay_command
-def discard(client: Client, *, digits: str, source: str | None) -> Output:
-    """Delete one request."""
+def retry(client: Client, *, digits: str | None, everything: bool, **chosen: Any) -> Output:
+    """Accept the events of requests that can be read by now, as of their receipt.
+
+    The signature was verified then. An event that is known already is not delivered again.
+    """
+    if digits is not None:
+        result = client.post(_path_of_one("retry", digits, everything=everything, **chosen))
+    else:
+        require_one(chosen, everything=everything)
+        result = client.post("/unreadable/retry", {**chosen, "all": everything})
+    return Output(result, _retried(result))
+
+
+def _retried(result: dict[str, int]) -> Iterator[str]:
+    if not any(result.values()):
+        yield "Nothing to retry: no unreadable request matches."
+    for name, words in _RETRIED.items():
+        if result[name]:
+            yield f"{result[name]} {words}."
+
+
+_RETRIED = {
+    "accepted": "accepted",
+    "duplicates": "known already, and removed",
+    "conflicts": "kept: the event is known with another body",
+    "unreadable": "kept: still no usable event",
+    "lost": "kept: the body is gone or damaged",
+}
+
+
+@unreadable.command()
+@optional_id_argument
+@_filter_options
+@all_option
+@dry_run_option
+@relay_command
+def discard(
+    client: Client, *, digits: str | None, everything: bool, dry_run: bool, **chosen: Any
+) -> Output:
+    """Delete requests; nothing brings them back."""
+    if digits is not None:
+        everything = everything or dry_run
+        request = client.post(_path_of_one("discard", digits, everything=everything, **chosen))
+        name = safe(f"{request['id'][:ID_DIGITS]} of {request['source']}")
+        return Output(request, [f"{name} is removed."])
+    require_one(chosen, everything=everything)
+    order = {**chosen, "all": everything, "dry_run": dry_run}
+    result = client.post("/unreadable/discard", order)
+    if dry_run:
+        return Output(
+            result, discardable(result["reasons"], of="source", what="unreadable request")
+        )
+    return Output(result, [f"{result['discarded']} discarded."])
+
+
+def _path_of_one(
+    action: str, digits: str, *, everything: bool, source: str | None, **others: object
+) -> str:
+    """Return the path of a change to one request; raises UsageError for any other selection."""
+    if everything or any(value is not None for value in others.values()):
+        raise click.UsageError("ID selects one request; of the other options it takes --source")
     query = "" if source is None else f"?{urlencode({'source': source})}"
-    request = client.post(f"/unreadable/{digits}/discard{query}")
-    name = safe(f"{request['id'][:ID_DIGITS]} of {request['source']}")
-    return Output(request, [f"{name} is removed."])
+    return f"/unreadable/{digits}/{action}{query}"

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import msgspec
 import orjson
 
-from relay.core import signature
+from relay.core import foreign_json, signature
 from relay.core.api_settings import ApiSettings
 from relay.core.config_values import Duration, Moment, Secret
 from relay.core.event import Event, Unreadable
@@ -181,12 +181,12 @@ def read(source: str, head: bytes, body: bytes, *, now_ms: int) -> Event | Unrea
 
 
 def _parse(body: bytes) -> dict[str, Any]:
-    # orjson refuses NaN, infinities, lone surrogates and deep nesting, but of two equal keys it
-    # silently keeps the last one, where another parser may keep the first.
+    # orjson refuses NaN, infinities and deep nesting, but of two equal keys it silently keeps the
+    # last one, where another parser may keep the first.
     try:
-        document = orjson.loads(body)
+        document = foreign_json.decode(body)
         if not _round_trips(document, body):
-            _KEYS.decode(body.decode())
+            document = _AS_WRITTEN.decode(body.decode())
     except (orjson.JSONDecodeError, RecursionError):
         raise ValueError("the body is not JSON") from None
     if not isinstance(document, dict):
@@ -210,7 +210,10 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return members
 
 
-_KEYS = json.JSONDecoder(object_pairs_hook=_unique)
+_AS_WRITTEN = json.JSONDecoder(object_pairs_hook=_unique, parse_int=float)
+"""Keeps half of a character, so that no replacement gives two events one id.
+
+Integers are read as other numbers, because Python refuses thousands of digits."""
 
 
 def _name(envelope: dict[str, Any], key: str) -> str:
@@ -221,7 +224,7 @@ def _name(envelope: dict[str, Any], key: str) -> str:
 
 
 def _text(value: object) -> str | None:
-    return value if isinstance(value, str) else None
+    return foreign_json.whole(value) if isinstance(value, str) else None
 
 
 def _kept_head(headers: Headers) -> bytes:

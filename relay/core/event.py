@@ -5,8 +5,8 @@ from typing import Any, Literal, NamedTuple, cast
 from unicodedata import normalize
 
 import msgspec
-import orjson
 
+from relay.core import foreign_json
 from relay.core.watch_history import WatchHistory
 
 VIDEO_WATCHED = "video.watched"
@@ -60,7 +60,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
 
     def document(self) -> dict[str, Any]:
         """Decode the body; each call returns a copy of its own."""
-        return cast("dict[str, Any]", orjson.loads(self.body))
+        return cast("dict[str, Any]", foreign_json.decode(self.body))
 
     def video_id(self) -> str | None:
         """Return the id of the event's video (video-service.md, section 6)."""

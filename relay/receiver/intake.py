@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from relay.core.authentication import Authenticated
+from relay.core.authentication import Authenticated, read
 from relay.core.backpressure import Backpressure
 from relay.core.clock import Clock
 from relay.core.delivery import Delivery
@@ -15,7 +15,7 @@ from relay.store import Offer, Store
 
 
 class Intake:
-    """Stores verified requests, at their receipt or after a secret rotation."""
+    """Stores verified requests: at their receipt, after a secret rotation, or once more."""
 
     def __init__(
         self,
@@ -53,6 +53,20 @@ class Intake:
         content, skew_s, secret = authenticated
         now_ms = self._clock.now_ms()
         self._reporter.verified(content.source, skew_s=skew_s, secret=secret, now_ms=now_ms)
+        return await self._put(content, self.routes)
+
+    async def retry(self, request: Unreadable) -> Outcome:
+        """Read a kept request once more, as of its receipt, and store the event in it.
+
+        Its signature was verified then. Without a usable event nothing changes, and the outcome is
+        `unreadable`. Raises StoreError.
+        """
+        again = partial(
+            read, request.source, request.headers, request.body, now_ms=request.received_ms
+        )
+        content = await self._worker.run(len(request.body), again)
+        if isinstance(content, Unreadable):
+            return "unreadable"
         return await self._put(content, self.routes)
 
     async def _put(self, content: Event | Unreadable, routes: Sequence[Route]) -> Outcome:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from functools import cached_property
 from urllib.parse import unquote
 
+from relay.core import foreign_json
 from relay.core.event import folded
 
 LEVELS = 3
@@ -110,6 +111,7 @@ def _is_json(text: str) -> bool:
 
 def _character(escape: re.Match[str]) -> str:
     try:
-        return str(json.loads(f'"{escape[0]}"'))
+        # Half of a character as it is shown, and so as an operator writes it.
+        return foreign_json.whole(json.loads(f'"{escape[0]}"'))
     except ValueError:  # not an escape of JSON
         return escape[0][1]

@@ -4,8 +4,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-import orjson
-
+from relay.core import foreign_json
 from relay.core.event import Event
 
 Row = tuple[Any, ...]
@@ -45,7 +44,7 @@ def within_bytes(rows: Iterable[Row], limit: int, size: Callable[[Row], int]) ->
 def document_of(body: bytes | None) -> dict[str, Any] | None:
     """Decode a body; None for one that is gone, or is no JSON object."""
     try:
-        document = None if body is None else orjson.loads(body)
+        document = None if body is None else foreign_json.decode(body)
     except ValueError:
         return None
     return document if isinstance(document, dict) else None

@@ -3,12 +3,18 @@
 import json
 import re
 
+from relay.core.foreign_json import REPLACEMENT
+
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def word_forms(text: str) -> list[tuple[str, ...]]:
-    """Return the forms of each word: as it is, and as JSON may escape it."""
-    return [_forms(word) for word in dict.fromkeys(text.split())]
+    """Return the forms of each word: as it is, and as JSON may escape it.
+
+    A replacement is shown for half of a character, whichever it is, so that it fits anything.
+    """
+    words = text.replace(REPLACEMENT, " ").split()
+    return [_forms(word) for word in dict.fromkeys(words)]
 
 
 def _forms(word: str) -> tuple[str, ...]:

@@ -40,11 +40,31 @@ class UnreadableReason(msgspec.Struct, frozen=True):
     last_ms: int
 
 
+class UnreadableSelection(msgspec.Struct, frozen=True, kw_only=True):
+    """Selects the requests that match every given field."""
+
+    source: str | None = None
+    reason: str | None = None
+    """A part of the reason."""
+    since_ms: int | None = None
+    until_ms: int | None = None
+    before: int | None = None
+    """Only requests with a smaller `seq`."""
+
+
 class UnreadableRequests(Protocol):
     """Stored unreadable requests; all methods may raise StoreError."""
 
-    async def newest(self, *, before: int | None, limit: int) -> Sequence[UnreadableRecord]:
-        """Return the newest requests, those before a `seq` if one is given."""
+    async def newest(
+        self, selection: UnreadableSelection, *, limit: int
+    ) -> Sequence[UnreadableRecord]:
+        """Return the newest requests of a selection."""
+        ...
+
+    async def contents(
+        self, selection: UnreadableSelection, *, after: int, limit: int
+    ) -> Sequence[UnreadableContent]:
+        """Return the oldest requests of a selection whose `seq` is larger."""
         ...
 
     async def find(
@@ -53,10 +73,10 @@ class UnreadableRequests(Protocol):
         """Return the requests whose id begins with some hex digits, of one source or of any."""
         ...
 
-    async def reasons(self) -> Sequence[UnreadableReason]:
+    async def reasons(self, selection: UnreadableSelection) -> Sequence[UnreadableReason]:
         """Count the requests by source and reason, highest count first, by a full scan."""
         ...
 
-    async def discard(self, request: UnreadableRecord) -> None:
-        """Remove a request from the store and its files."""
+    async def discard(self, requests: Sequence[UnreadableRecord]) -> None:
+        """Remove requests from the store and its files."""
         ...

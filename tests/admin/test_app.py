@@ -80,6 +80,7 @@ async def serving(
             traffic=Traffic(),
             reloads=None,  # type: ignore[arg-type]
             rotations=None,  # type: ignore[arg-type]
+            intake=None,  # type: ignore[arg-type]
             config=lambda: config,
         )
     )

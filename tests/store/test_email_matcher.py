@@ -92,6 +92,10 @@ def test_unusual_addresses_are_found(address: str, content: bytes) -> None:
     assert EmailMatcher(address).stands_in(content)
 
 
+def test_half_of_a_character_is_found_as_it_is_shown() -> None:
+    assert EmailMatcher("zo\ufffd@x.com").stands_in(rb'{"email":"zo\ud83d@x.com"}')
+
+
 @given(
     st.text(string.ascii_letters, min_size=1, max_size=12),
     st.text(max_size=20),

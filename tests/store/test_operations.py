@@ -16,7 +16,7 @@ from relay.store import Store
 from relay.store.records import Reason
 from relay.store.replays import Mark, PlannedDelivery, Replay
 from relay.store.selection import Selection
-from relay.store.unreadable import UnreadableReason
+from relay.store.unreadable import UnreadableReason, UnreadableSelection
 from tests.conftest import NOW_MS, ManualClock
 from tests.store.conformance import OTHER, TAKES, accept, lease, settlement, unreadable
 from tests.store.places import Place
@@ -210,13 +210,13 @@ async def test_each_reason_has_the_first_and_the_last_time_of_a_death(store: Sto
 
 
 async def test_unreadable_requests_are_counted_by_source_and_reason(store: Store) -> None:
-    assert await store.unreadable.reasons() == []
+    assert await store.unreadable.reasons(UnreadableSelection()) == []
     for number, (source, reason) in enumerate(
         (("b", "no"), ("a", "no"), ("b", "no"), ("b", "bad"))
     ):
         request = unreadable(str(number).encode(), at_ms=NOW_MS - number)
         await store.keep(replace(request, source=source, reason=reason), lambda _: None)
-    assert await store.unreadable.reasons() == [
+    assert await store.unreadable.reasons(UnreadableSelection()) == [
         UnreadableReason("b", "no", 2, NOW_MS - 2, NOW_MS),
         UnreadableReason("a", "no", 1, NOW_MS - 1, NOW_MS - 1),
         UnreadableReason("b", "bad", 1, NOW_MS - 3, NOW_MS - 3),
@@ -225,7 +225,7 @@ async def test_unreadable_requests_are_counted_by_source_and_reason(store: Store
 
 async def test_unreadable_requests_are_listed(store: Store) -> None:
     await store.keep(unreadable(b"[]"), lambda _: None)
-    (record,) = await store.unreadable.newest(before=None, limit=10)
+    (record,) = await store.unreadable.newest(UnreadableSelection(), limit=10)
     assert (record.reason, record.bytes) == ("the body is not JSON", 2)
 
 

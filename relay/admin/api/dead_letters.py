@@ -12,7 +12,7 @@ from relay.admin.services import AdminServices
 from relay.store.operations import GoesOn, always
 from relay.store.records import DeadLetter, Reason
 from relay.store.selection import Selection
-from relay.store.unreadable import UnreadableRecord
+from relay.store.unreadable import UnreadableRecord, UnreadableSelection
 
 
 class DeadLetters(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,7 +51,7 @@ async def list_dead_letters(admin: AdminServices, page: Page) -> DeadLetters:
     )
     unreadable: Sequence[UnreadableRecord] = ()
     if selection == Selection(outcome="dead"):
-        unreadable = await admin.store.unreadable.newest(before=None, limit=page.limit)
+        unreadable = await admin.store.unreadable.newest(UnreadableSelection(), limit=page.limit)
     return DeadLetters(
         dead_letters=dead, unreadable=unreadable, next=dead[-1].seq if more else None
     )

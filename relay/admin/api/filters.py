@@ -48,9 +48,13 @@ async def selected_dead(admin: AdminServices, chosen: Filter) -> Selection:
 def require_one(order: Order) -> None:
     """Raise HTTPException for an order without a filter and without `all`."""
     if not order.all and order.selection() == Selection():
-        raise HTTPException(
-            422, 'No filter is given; add one such as "sink" or "id", or "all": true.'
-        )
+        raise nothing_selected("sink", "id")
+
+
+def nothing_selected(*examples: str) -> HTTPException:
+    """Return the error for a change without a filter; `examples` are names of filters."""
+    names = " or ".join(f'"{name}"' for name in examples)
+    return HTTPException(422, f'No filter is given; add one such as {names}, or "all": true.')
 
 
 async def require_known(

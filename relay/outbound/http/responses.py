@@ -10,8 +10,7 @@ from datetime import UTC
 from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple
 
-import orjson
-
+from relay.core import foreign_json
 from relay.core.errors import Misconfigured, Refused, SinkError, Temporary
 
 _DATE_ERRORS = (ValueError, TypeError, IndexError, ArithmeticError)
@@ -113,8 +112,8 @@ def error(
 def document(response: Response) -> Mapping[str, Any]:
     """Return the response's JSON object, or an empty one."""
     try:
-        read = orjson.loads(response.body)
-    except orjson.JSONDecodeError:
+        read = foreign_json.decode(response.body)
+    except ValueError:
         return {}
     return read if isinstance(read, dict) else {}
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import orjson
 
+from relay.core import foreign_json
 from relay.core.routing import Route
 from relay.store.conditions import Condition, all_of
 from relay.store.rows import EVENT, event_of
@@ -30,8 +31,11 @@ e.seq IN (
     SELECT event FROM audience WHERE person = ? UNION ALL SELECT seq FROM events WHERE {UNCOUNTED}
 )
 """
+_TEXT = "CAST(e.body AS TEXT)"
 # SQLite accepts less nesting than orjson, and such a body must not fail a search.
-_BODY = "iif(json_valid(CAST(e.body AS TEXT)), CAST(e.body AS TEXT), NULL)"
+_BODY = (
+    f"iif(json_valid({_TEXT}), iif({_TEXT} LIKE '%\\ud%', without_halves(e.body), {_TEXT}), NULL)"
+)
 _VIDEO = (
     f"coalesce(json_extract({_BODY}, '$.data.video.id'),"
     f" iif(e.kind LIKE 'video.%', json_extract({_BODY}, '$.data.id'), NULL))"
@@ -82,6 +86,15 @@ def of_event(selection: Selection) -> list[Condition]:
         (_OF_PERSON, [selection.person_number, selection.person_number]),
         *_words(selection.words),
     ]
+
+
+def define(db: sqlite3.Connection) -> None:
+    """Define the function `without_halves`, which the conditions use."""
+    db.create_function("without_halves", 1, _without_halves, deterministic=True)
+
+
+def _without_halves(body: bytes) -> str:
+    return foreign_json.without_halves(body).decode(errors="replace")
 
 
 def _parsed(sql: str, values: list[str | None]) -> list[Condition]:

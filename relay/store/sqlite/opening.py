@@ -13,6 +13,7 @@ from relay.core.errors import StoreBroken, StoreError, StoreFull, StoreRefused
 from relay.core.totals import Total
 from relay.store.sqlite import accept as acceptance
 from relay.store.sqlite import (
+    conditions,
     disk,
     id_periods,
     keys,
@@ -84,6 +85,7 @@ async def open_store(
             digests, tokens = await connection.run(keys.digests)
             for each in (reader, searcher, pager):
                 await each.run(partial(recognize, digests=digests))
+                await each.run(conditions.define)
             last = await leaser.run(acceptance.last_number)
             ids = await connection.run(lambda db: KnownIds.of_store(db, id_periods.of(last + 1)))
             damage = await _recall(ids, connection)

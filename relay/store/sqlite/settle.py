@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from relay.core import foreign_json
 from relay.core.delivery import MOVES, STATUS_AFTER, Settlement, Status
 from relay.store.sqlite import bulk, operator_writes
 from relay.store.sqlite.driver import Row, sqlite3
@@ -122,12 +123,7 @@ def _attempt(settlement: Settlement) -> Row:
         attempt.duration_ms,
         attempt.result,
         attempt.status,
-        _text(attempt.reason),
-        _text(attempt.answer),
+        foreign_json.whole(attempt.reason),
+        foreign_json.whole(attempt.answer),
         delivery.replay,
     )
-
-
-def _text(text: str) -> str:
-    """Replace lone surrogates in a destination's text, which SQLite cannot store."""
-    return text if text.isascii() else text.encode(errors="replace").decode()

@@ -2,15 +2,20 @@
 
 from collections.abc import Sequence
 
+from relay.store.conditions import Condition, all_of
 from relay.store.rows import is_damaged
 from relay.store.sqlite.driver import Row
 from relay.store.sqlite.shared import Part
-from relay.store.unreadable import UnreadableContent, UnreadableReason, UnreadableRecord
+from relay.store.unreadable import (
+    UnreadableContent,
+    UnreadableReason,
+    UnreadableRecord,
+    UnreadableSelection,
+)
 
 _COLUMNS = "rowid, lower(hex(digest)), source, received_at, reason, length(body)"
-_NEWEST = f"""
-SELECT {_COLUMNS} FROM unreadable WHERE ?1 IS NULL OR rowid < ?1 ORDER BY rowid DESC LIMIT ?2
-"""
+_NEWEST = f"SELECT {_COLUMNS} FROM unreadable WHERE {{}} ORDER BY rowid DESC LIMIT ?"
+_CONTENTS = f"SELECT {_COLUMNS}, headers, body FROM unreadable WHERE {{}} ORDER BY rowid LIMIT ?"
 # The index of the primary key answers the inner query without reading bodies.
 _FIND = f"""
 SELECT {_COLUMNS}, headers, body FROM unreadable WHERE rowid IN (
@@ -19,7 +24,7 @@ SELECT {_COLUMNS}, headers, body FROM unreadable WHERE rowid IN (
 ) ORDER BY rowid DESC
 """
 _REASONS = """
-SELECT source, reason, count(*), min(received_at), max(received_at) FROM unreadable
+SELECT source, reason, count(*), min(received_at), max(received_at) FROM unreadable WHERE {}
 GROUP BY source, reason ORDER BY count(*) DESC, source, reason
 """
 _DISCARD = "DELETE FROM unreadable WHERE source = ? AND digest = ?"
@@ -28,10 +33,23 @@ _DISCARD = "DELETE FROM unreadable WHERE source = ? AND digest = ?"
 class SqliteUnreadable(Part):
     """Fulfils `relay.store.unreadable.UnreadableRequests`."""
 
-    async def newest(self, *, before: int | None, limit: int) -> Sequence[UnreadableRecord]:
-        return await self._reader.read(
-            lambda db: [UnreadableRecord(*row) for row in db.execute(_NEWEST, (before, limit))]
+    async def newest(
+        self, selection: UnreadableSelection, *, limit: int
+    ) -> Sequence[UnreadableRecord]:
+        sql, values = all_of(*_of(selection))
+        rows = await self._reader.read(
+            lambda db: db.execute(_NEWEST.format(sql), (*values, limit)).fetchall()
         )
+        return [UnreadableRecord(*row) for row in rows]
+
+    async def contents(
+        self, selection: UnreadableSelection, *, after: int, limit: int
+    ) -> Sequence[UnreadableContent]:
+        sql, values = all_of(*_of(selection), ("rowid > ?", [after]))
+        rows = await self._searcher.read(
+            lambda db: db.execute(_CONTENTS.format(sql), (*values, limit)).fetchall()
+        )
+        return [_content(row) for row in rows]
 
     async def find(
         self, prefix: str, *, source: str | None, limit: int
@@ -40,14 +58,27 @@ class SqliteUnreadable(Part):
             lambda db: [_content(row) for row in db.execute(_FIND, (prefix, source, limit))]
         )
 
-    async def reasons(self) -> Sequence[UnreadableReason]:
-        return await self._searcher.read(
-            lambda db: [UnreadableReason(*row) for row in db.execute(_REASONS)]
+    async def reasons(self, selection: UnreadableSelection) -> Sequence[UnreadableReason]:
+        sql, values = all_of(*_of(selection))
+        rows = await self._searcher.read(
+            lambda db: db.execute(_REASONS.format(sql), values).fetchall()
         )
+        return [UnreadableReason(*row) for row in rows]
 
-    async def discard(self, request: UnreadableRecord) -> None:
-        await self._writer.execute(_DISCARD, request.source, bytes.fromhex(request.id))
+    async def discard(self, requests: Sequence[UnreadableRecord]) -> None:
+        keys = [(request.source, bytes.fromhex(request.id)) for request in requests]
+        await self._writer.transact(lambda db: db.executemany(_DISCARD, keys).rowcount)
         self._shared.wiper.start()
+
+
+def _of(selection: UnreadableSelection) -> list[Condition]:
+    return [
+        ("source = ?", [selection.source]),
+        ("instr(reason, ?) > 0", [selection.reason]),
+        ("received_at >= ?", [selection.since_ms]),
+        ("received_at < ?", [selection.until_ms]),
+        ("rowid < ?", [selection.before]),
+    ]
 
 
 def _content(row: Row) -> UnreadableContent:

@@ -4,16 +4,15 @@ By httpx, because pages have megabytes and the client of the sinks reads 64 KiB.
 """
 
 import asyncio
-import json
 import logging
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple
 
 import httpx
-import orjson
 
 from relay import __version__
+from relay.core import foreign_json
 from relay.core.api_settings import ApiSettings
 from relay.core.clock import Clock, SystemClock
 from relay.outbound import tls
@@ -220,18 +219,9 @@ def _checked(answer: _Answer) -> bytes:
 
 def _document(content: bytes) -> Document:
     try:
-        document = orjson.loads(content)
-    except orjson.JSONDecodeError:
-        document = _repaired(content)
+        document = foreign_json.decode(content)
+    except ValueError:
+        document = None
     if not isinstance(document, dict):
         raise ApiError("broken answer", uncertain=True)
     return document
-
-
-def _repaired(content: bytes) -> Any:
-    """Read JSON with half a character in a text, which viewers can type; None for other faults."""
-    try:
-        text = json.dumps(json.loads(content), ensure_ascii=False, allow_nan=False)
-        return orjson.loads(text.encode(errors="replace"))
-    except (ValueError, RecursionError):
-        return None

@@ -8,6 +8,8 @@ import pytest
 from relay.admin.page.views.dead_letters import unreadable as view
 from tests import service
 from tests.admin.page.visiting import ADMIN, VIEWER_TOKEN, Visitor, visiting
+from tests.admin.test_api import body
+from tests.admin.test_unreadable import keep
 from tests.caller import post
 from tests.operator import operating
 from tests.service import Relay
@@ -113,6 +115,48 @@ async def test_a_request_is_discarded_once_the_word_is_typed(
     async with operating(relay) as operator:
         (row,) = (await operator.get("/audit"))["changes"]
     assert (row["operation"], row["via"]) == ("discard_unreadable", "page")
+
+
+async def test_requests_are_retried_one_by_one_and_all_that_match(
+    relay: Relay, visitor: Visitor
+) -> None:
+    first, _ = await keep(relay, body("a")), await keep(relay, body("b"))
+    await send(relay, b"[]")
+    (href,) = (
+        each["href"]
+        for each in (await visitor.see("/unreadable")).all("a")
+        if each["href"].startswith(f"/unreadable/{first}")
+    )
+    form = (await visitor.see(href)).form(f"{href.partition('?')[0]}/retry")
+    answer = await visitor.post(form["action"], form.fields())
+    page = await visitor.see(answer.headers["location"])
+    assert page.by_id("notice").text == "1 accepted."
+    form = page.form("/unreadable/retry")
+    page = await visitor.see(
+        (await visitor.post(form["action"], form.fields())).headers["location"]
+    )
+    assert page.by_id("notice").text == (
+        "1 accepted; 1 kept, because there is still no usable event."
+    )
+    assert [row[4] for row in page.rows()[1:]] == ["2 B"]
+
+
+async def test_all_that_match_are_discarded_once_the_word_is_typed(
+    relay: Relay, visitor: Visitor
+) -> None:
+    await send(relay, b"x", b"y", b"[]")
+    path = "/unreadable?reason=the+body+is+not+JSON&until=2100-01-01"
+    form = (await visitor.see(path)).form("/unreadable/discard")
+    fields = {**form.fields(), "word": "no"}
+    await visitor.post("/unreadable/discard", fields)
+    assert len((await visitor.see(path)).rows()) == 3
+    answer = await visitor.post("/unreadable/discard", {**fields, "word": "discard"})
+    page = await visitor.see(answer.headers["location"])
+    assert page.by_id("notice").text == "2 discarded."
+    page = await visitor.see("/unreadable")
+    assert [row[1:3] for row in page.rows()[:1]] == [["the body is not a JSON object", "1"]]
+    await visitor.see("/unreadable?reason=nothing")
+    assert "No request matches this filter." in visitor.html
 
 
 async def test_pages_follow_one_another(relay: Relay, visitor: Visitor) -> None:

@@ -30,6 +30,8 @@ class Wording(msgspec.Struct, frozen=True):
 
 
 _DELIVERIES = ("delivery", "deliveries")
+_EVENTS = ("event", "events")
+_REQUESTS = ("request", "requests")
 
 OPERATIONS: Mapping[str, Wording] = {
     "pause_sink": Wording("Paused {}", "Pause {}"),
@@ -46,11 +48,18 @@ OPERATIONS: Mapping[str, Wording] = {
     "discard_unreadable": Wording(
         "Discarded unreadable request {}", "Discard unreadable request {}"
     ),
-    "erase_person": Wording(
-        "Erased a person's data", "Erase a person's data", "events", "event", "events"
+    "discard_unreadable_requests": Wording(
+        "Discarded unreadable requests", "Discard unreadable requests", "discarded", *_REQUESTS
     ),
+    "retry_unreadable": Wording(
+        "Retried unreadable request {}", "Retry unreadable request {}", "accepted", *_EVENTS
+    ),
+    "retry_unreadable_requests": Wording(
+        "Retried unreadable requests", "Retry unreadable requests", "accepted", *_EVENTS
+    ),
+    "erase_person": Wording("Erased a person's data", "Erase a person's data", "events", *_EVENTS),
     "export_person": Wording(
-        "Exported a person's data", "Export a person's data", "events", "event", "events"
+        "Exported a person's data", "Export a person's data", "events", *_EVENTS
     ),
     "backup_store": Wording("Copied the whole store", "Copy the whole store"),
     "reload_config": Wording("Reloaded the config", "Reload the config"),

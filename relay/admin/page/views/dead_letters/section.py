@@ -12,9 +12,9 @@ from relay.admin.api.dead_letters import (
     discard_dead_letters,
     list_dead_letters,
 )
-from relay.admin.api.parameters import Filter, Number, Order, Page, Paging, Text
+from relay.admin.api.parameters import Filter, Number, Order, Page, Text
 from relay.admin.api.replays import begin_replay
-from relay.admin.api.unreadable import count_unreadable
+from relay.admin.api.unreadable import UnreadableFilter, UnreadablePage, count_unreadable
 from relay.admin.operation import Nothing
 from relay.admin.page.commands import command
 from relay.admin.page.downloads import Rows
@@ -66,7 +66,7 @@ async def read_dead_letters(visit: Visit, chosen: DeadLetterFilter) -> Context:
     reader = ListReader(partial(visit.run, list_dead_letters), "dead_letters", "seq")
     shown = await reader.page(visit.held, "letters", chosen.page)
     reasons = (await visit.run(count_dead_letters, chosen.filter)).reasons
-    newest = await unreadable.read_requests(visit, Paging(limit=UNREADABLE_SHOWN))
+    newest = await unreadable.read_requests(visit, UnreadablePage(limit=UNREADABLE_SHOWN))
     return {
         "filters": filter_bar(visit, await _fields(visit, chosen)),
         "before": chosen.before,
@@ -84,7 +84,7 @@ async def read_dead_letters(visit: Visit, chosen: DeadLetterFilter) -> Context:
         "command": f"{command(chosen.filter, 'dead-letters', 'replay', bare=['--all'])} --dry-run",
         "unreadable": newest.response.unreadable,
         "requests": newest.attributes,
-        "unreadable_reasons": (await visit.run(count_unreadable, Nothing())).reasons,
+        "unreadable_reasons": (await visit.run(count_unreadable, UnreadableFilter())).reasons,
     }
 
 

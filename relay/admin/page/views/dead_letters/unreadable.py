@@ -1,21 +1,34 @@
 """Unreadable requests: verified, but without a usable event."""
 
+from collections.abc import Sequence
 from functools import partial
 
 import msgspec
+from msgspec.structs import asdict
 from starlette.exceptions import HTTPException
 
-from relay.admin.api.parameters import Paging, Text
+from relay.admin.api.parameters import Limit, Number, Text
 from relay.admin.api.unreadable import (
     Digits,
     RequestId,
+    Retried,
+    UnreadableDiscard,
+    UnreadableFilter,
+    UnreadableOrder,
+    UnreadablePage,
     count_unreadable,
     discard_unreadable,
+    discard_unreadable_requests,
     list_unreadable,
+    retry_unreadable,
+    retry_unreadable_requests,
     show_unreadable,
 )
 from relay.admin.operation import Nothing
+from relay.admin.page.filter_bar import SINCE, UNTIL, Field, filter_bar, same
 from relay.admin.page.lists import Listed, ListReader
+from relay.admin.page.text.formats import number
+from relay.admin.page.text.moments import Time, moment
 from relay.admin.page.view import Action, View
 from relay.admin.page.visit import Context, Done, Notice, Visit
 
@@ -26,35 +39,94 @@ WORD = "discard"
 """The word to type: no request comes back."""
 
 
+class RequestFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """The filter, with times as people type them."""
+
+    source: Text | None = None
+    reason: Text | None = None
+    since: Time | None = None
+    until: Time | None = None
+
+    def filter(self, visit: Visit) -> UnreadableFilter:
+        """Convert to the API's filter; raises HTTPException."""
+        visit.check_filter(self.source, self.reason)
+        return UnreadableFilter(
+            source=self.source,
+            reason=self.reason,
+            since_ms=moment("From", self.since, visit.now_ms),
+            until_ms=moment("Until", self.until, visit.now_ms),
+        )
+
+    @property
+    def given(self) -> dict[str, str]:
+        values = {name: getattr(self, name) for name in RequestFilter.__struct_fields__}
+        return {name: value for name, value in values.items() if value is not None}
+
+
+class RequestPage(RequestFilter, frozen=True, kw_only=True):
+    """One page of the list."""
+
+    before: Number | None = None
+    limit: Limit = 50
+
+
+class ConfirmedFilter(RequestFilter, frozen=True, kw_only=True):
+    """The filter, and the typed confirmation."""
+
+    word: Text = ""
+
+
 class PathId(msgspec.Struct, frozen=True, kw_only=True):
     """One request."""
 
     id: Digits
 
 
-class Confirmed(msgspec.Struct, frozen=True, kw_only=True):
-    """The typed confirmation."""
+class OfSource(msgspec.Struct, frozen=True, kw_only=True):
+    """The source that received it."""
 
     source: Text
+
+
+class Confirmed(OfSource, frozen=True, kw_only=True):
+    """The typed confirmation."""
+
     word: Text = ""
 
 
-async def read_list(visit: Visit, paging: Paging) -> Context:
+async def read_list(visit: Visit, page: RequestPage) -> Context:
     """Read a page of unreadable requests, with their reasons."""
-    shown = await read_requests(visit, paging)
+    chosen = page.filter(visit)
+    wanted = UnreadablePage(**asdict(chosen), before=page.before, limit=page.limit)
+    shown = await read_requests(visit, wanted)
+    reasons = (await visit.run(count_unreadable, chosen)).reasons
     return {
+        "filters": filter_bar(visit, _fields(visit, page)),
+        "given": page.given,
+        "count": sum(each.count for each in reasons),
+        "word": WORD,
         "unreadable": shown.response.unreadable,
         "requests": shown.attributes,
         "next": shown.response.next,
-        "before": paging.before,
-        "unreadable_reasons": (await visit.run(count_unreadable, Nothing())).reasons,
+        "before": page.before,
+        "unreadable_reasons": reasons,
     }
 
 
-async def read_requests(visit: Visit, paging: Paging) -> Listed:
+def _fields(visit: Visit, chosen: RequestFilter) -> Sequence[Field]:
+    sources = same(visit.admin.rotations.sources)
+    return (
+        Field(name="source", label="Source", value=chosen.source, choices=sources),
+        Field(name="reason", label="Reason contains", value=chosen.reason),
+        Field(name="since", label="From (UTC)", value=chosen.since, hint=SINCE),
+        Field(name="until", label="Until (UTC)", value=chosen.until, hint=UNTIL),
+    )
+
+
+async def read_requests(visit: Visit, page: UnreadablePage) -> Listed:
     """Read a page of unreadable requests."""
     reader = ListReader(partial(visit.run, list_unreadable), "unreadable", "seq")
-    return await reader.page(visit.held, "requests", paging)
+    return await reader.page(visit.held, "requests", page)
 
 
 async def read_one(visit: Visit, path: RequestId) -> Context:
@@ -72,13 +144,56 @@ async def read_one(visit: Visit, path: RequestId) -> Context:
     }
 
 
+async def retry(visit: Visit, path: PathId, chosen: OfSource) -> Done:
+    """Accept the event of one request, if it has one by now."""
+    request = RequestId(id=path.id, source=chosen.source)
+    result = await visit.run(retry_unreadable, request)
+    is_over = result.accepted or result.duplicates
+    return Done(to=visit.url("/unreadable") if is_over else None, notice=_retried(result))
+
+
+async def retry_all(visit: Visit, _: Nothing, chosen: RequestFilter) -> Done:
+    """Accept the events of all requests that the filter selects, if they have one by now."""
+    order = UnreadableOrder(**asdict(chosen.filter(visit)), all=True)
+    return Done(notice=_retried(await visit.run(retry_unreadable_requests, Nothing(), order)))
+
+
+def _retried(result: Retried) -> Notice:
+    parts = [f"{number(count)} {words}" for count, words in _parts(result) if count]
+    kept = result.conflicts + result.unreadable + result.lost
+    text = "; ".join(parts) or "There is no such request any more"
+    return Notice(text=f"{text}.", tone="warn" if kept or not parts else "ok")
+
+
+def _parts(result: Retried) -> Sequence[tuple[int, str]]:
+    return (
+        (result.accepted, "accepted"),
+        (result.duplicates, "known already, and removed"),
+        (result.conflicts, "kept, because the event is known with another body"),
+        (result.unreadable, "kept, because there is still no usable event"),
+        (result.lost, "kept, because the body is gone or damaged"),
+    )
+
+
+async def discard_all(visit: Visit, _: Nothing, confirmed: ConfirmedFilter) -> Done:
+    """Discard all requests that the filter selects, for good."""
+    _require_word(confirmed.word)
+    order = UnreadableDiscard(**asdict(confirmed.filter(visit)), all=True)
+    result = await visit.run(discard_unreadable_requests, Nothing(), order)
+    return Done(notice=Notice(text=f"{number(result.discarded)} discarded."))
+
+
 async def discard(visit: Visit, path: PathId, confirmed: Confirmed) -> Done:
     """Discard one request for good."""
-    if confirmed.word.strip().lower() != WORD:
-        raise HTTPException(422, f"Nothing was discarded: type {WORD} to confirm.")
+    _require_word(confirmed.word)
     request = await visit.run(discard_unreadable, RequestId(id=path.id, source=confirmed.source))
     text = f"The request {request.id[:12]} is discarded."
     return Done(to=visit.url("/unreadable"), notice=Notice(text=text))
+
+
+def _require_word(word: str) -> None:
+    if word.strip().lower() != WORD:
+        raise HTTPException(422, f"Nothing was discarded: type {WORD} to confirm.")
 
 
 VIEWS = (
@@ -98,4 +213,9 @@ VIEWS = (
     ),
 )
 
-ACTIONS = (Action(path="/unreadable/{id}/discard", perform=discard),)
+ACTIONS = (
+    Action(path="/unreadable/retry", perform=retry_all),
+    Action(path="/unreadable/discard", perform=discard_all),
+    Action(path="/unreadable/{id}/retry", perform=retry),
+    Action(path="/unreadable/{id}/discard", perform=discard),
+)
