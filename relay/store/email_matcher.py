@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import cached_property
 from urllib.parse import unquote
 
-from relay.core import foreign_json
+from relay.core import addresses, foreign_json
 from relay.core.event import folded
 
 LEVELS = 3
@@ -81,6 +81,9 @@ def _readings(content: bytes | str) -> Iterator[str]:
             yield folded(unquote(text, errors="replace"))
         if "&" in plain:
             yield folded(html.unescape(text))
+        spelled = addresses.plain(plain)
+        if spelled != plain:
+            yield spelled
 
 
 def _decoded(content: bytes | str) -> str:

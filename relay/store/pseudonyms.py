@@ -1,11 +1,11 @@
 """Keyed digests in place of the e-mail addresses of a recorded change."""
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
 from msgspec.structs import replace
 
+from relay.core.addresses import ADDRESS, plain
 from relay.store.audit import Change
 from relay.store.keyed_digests import PersonDigests
 
@@ -13,9 +13,6 @@ DIGEST_DIGITS = 16
 """Length of the digest: a prefix of the one in an erasure's record."""
 
 TEXT_MAX = 500
-
-_WORD = re.compile(r"[^\s\"'<>()\[\]{},;:]+")
-_AT = re.compile("@|%40")
 
 
 class Pseudonymizer:
@@ -52,11 +49,8 @@ class Pseudonymizer:
     def _text(self, text: str | None) -> str | None:
         if text is None:
             return None
-        return _WORD.sub(lambda match: self._word(match[0]), text)[:TEXT_MAX]
-
-    def _word(self, word: str) -> str:
-        is_address = _AT.search(word, 1, len(word) - 1)
-        return self._digest(word) if is_address else word
+        return ADDRESS.sub(lambda match: self._digest(match[0]), text)[:TEXT_MAX]
 
     def _digest(self, address: str) -> str:
+        address = plain(address)
         return f"person:{self._digests.digest(address).hex()[:DIGEST_DIGITS]}"

@@ -1,12 +1,15 @@
 """The list of changes, in the store."""
 
+import re
 from collections.abc import AsyncIterator
 
 import pytest
 
+from relay.core import addresses
 from relay.store import Store
 from relay.store.audit import Change, ChangeRecord
 from tests.conftest import NOW_MS, ManualClock
+from tests.spellings import ADDRESSES
 from tests.store.places import Place, PostgresPlace
 
 ANN = "ann.lee@example.com"
@@ -80,6 +83,17 @@ async def test_an_address_is_replaced_by_a_digest_that_is_the_same_after_a_resta
         assert other.audit.pseudonymized(change) != pseudonymized
     async with place.open(clock) as store:
         assert store.audit.pseudonymized(change) == pseudonymized
+
+
+async def test_an_address_is_replaced_in_every_spelling(store: Store) -> None:
+    for address in ADDRESSES:
+        change = Change(operation="x", target=address, via=f"tool <{address}>, twice")
+        made = store.audit.pseudonymized(change)
+        assert made.target is not None
+        assert re.fullmatch("person:[0-9a-f]{16}", made.target), address
+        assert made.via == f"tool <{made.target}>, twice"
+        asked = Change(operation="x", asked={"email": addresses.plain(address)})
+        assert store.audit.pseudonymized(asked).asked["email"] == made.target, address
 
 
 async def test_text_that_postgresql_refuses_is_stored_without_what_it_refuses(

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relay.store.email_matcher import EmailMatcher
+from tests.spellings import SIGNS
 
 ANN = EmailMatcher(" Ann@X.com ")
 
@@ -90,6 +91,12 @@ def test_a_longer_address_is_another_persons(content: bytes | None) -> None:
 )
 def test_unusual_addresses_are_found(address: str, content: bytes) -> None:
     assert EmailMatcher(address).stands_in(content)
+
+
+@pytest.mark.parametrize("sign", SIGNS)
+def test_the_sign_of_an_address_is_found_in_every_spelling(sign: str) -> None:
+    assert ANN.stands_in(f"to ann{sign}x.com, twice")
+    assert not ANN.stands_in(f"to joann{sign}x.com, twice")
 
 
 def test_half_of_a_character_is_found_as_it_is_shown() -> None:

@@ -12,9 +12,11 @@ from starlette.exceptions import HTTPException
 
 from relay.admin.api.parameters import Filter, Person, Text, Words
 from relay.admin.page.filter_bar import ANY_KIND, SINCE, UNTIL, Chip, Field, same
+from relay.admin.page.reasons import check_reason
 from relay.admin.page.text.formats import iso, shortened
 from relay.admin.page.text.moments import Time, moment
-from relay.admin.page.visit import ADDRESS, PERSONAL_FIELDS, Visit
+from relay.admin.page.visit import PERSONAL_FIELDS, Visit
+from relay.core.addresses import ADDRESS
 from relay.core.event import KINDS
 from relay.store.selection import Outcome, Selection
 
@@ -43,17 +45,22 @@ class EventFilter(msgspec.Struct, frozen=True, kw_only=True):
         values = {name: getattr(self, name) for name in EventFilter.__struct_fields__}
         return {name: value for name, value in values.items() if value is not None}
 
-    def filter(self, visit: Visit) -> Filter:
-        """Convert to the API's filter; raises HTTPException."""
+    async def filter(self, visit: Visit) -> Filter:
+        """Convert to the API's filter; raises HTTPException.
+
+        A viewer's id is a whole one: by beginnings, it could spell out an address in hidden ids.
+        """
         if self.person or self.words:
             visit.require_admin("Viewers cannot filter by person or by words.")
         visit.check_filter(*self.given.values())
+        visit.check_kind(self.kind)
+        await check_reason(visit, self.reason)
         if self.words is not None and ADDRESS.search(self.words):
             text = "Words stand in the URL, where no address belongs: use the field for a person."
             raise HTTPException(400, text)
         return Filter(
-            id=self.exact_id,
-            id_prefix=self.id,
+            id=self.exact_id if visit.may_change else self.exact_id or self.id,
+            id_prefix=self.id if visit.may_change else None,
             source=self.source,
             kind=self.kind,
             since_ms=moment("From", self.since, visit.now_ms),
@@ -91,7 +98,8 @@ def event_fields(visit: Visit, chosen: EventFilter) -> Sequence[Field]:
     def field(name: str, **more: Any) -> Field:
         value = getattr(chosen, name)
         words = None if value is None else _shown(name, value)
-        return Field(name=name, label=_LABELS[name], value=value, words=words, **more)
+        label = _LABELS["exact_id" if name == "id" and not visit.may_change else name]
+        return Field(name=name, label=label, value=value, words=words, **more)
 
     rare = [field("id", is_rare=True), field("video", hint="its id", is_rare=True)]
     if visit.may_change:

@@ -1,6 +1,5 @@
 """One request of the page: who asks, and what views need to answer."""
 
-import re
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Literal
 from urllib.parse import urlencode
@@ -18,21 +17,17 @@ from relay.admin.page.jobs import Jobs
 from relay.admin.page.lists import Held
 from relay.admin.page.result_cache import CachedReads
 from relay.admin.services import AdminServices
+from relay.core.addresses import ADDRESS, AT
+from relay.core.event import KINDS
 
 _OPERATIONS = {operation.handler: operation for operation in OPERATIONS}
 
-AT = re.compile("@|%(?:25)*40")
-"""The sign of an address, also as it stands in a URL."""
-
-_PART = rf"(?:(?!{AT.pattern})[^\s@<>\"'(),;:])"
-# A part is tried from its beginning only, because a stranger's text of 20 kB without any space
-# would hold up the whole process for seconds. Nothing is possessive: Python 3.11.2 would not match.
-ADDRESS = re.compile(
-    rf"(?:(?<![^\s@<>\"'(),;:]){_PART}+|\"[^\"]{{1,64}}\")(?:{AT.pattern}){_PART}+"
-)
-"""An e-mail address in a text."""
-
 MASKED = "(address hidden)"
+
+GROUPS = ("*", *sorted({f"{kind.partition('.')[0]}.*" for kind in KINDS}))
+"""Globs of kinds that tell nothing of masked kinds."""
+
+_WILDCARDS = frozenset("*?[")
 
 PERSONAL_FIELDS = frozenset({"email", "person", "words"})
 """Fields of a filter or a request that viewers do not see."""
@@ -90,6 +85,12 @@ class Visit(msgspec.Struct, frozen=True, kw_only=True):
         """
         if not self.may_change and any(AT.search(text) for text in texts if text):
             raise HTTPException(403, "Viewers cannot filter by address.")
+
+    def check_kind(self, kind: str | None) -> None:
+        """Refuse a viewer's glob that could tell masked kinds apart; raises HTTPException."""
+        if not self.may_change and kind and _WILDCARDS & set(kind) and kind not in GROUPS:
+            known = ", ".join(GROUPS)
+            raise HTTPException(403, f"Viewers filter by a whole kind, or by one of: {known}.")
 
     async def run(self, handler: Handler, *arguments: object, **more: object) -> Any:
         """Run an operation of the API; a change is audited. Raises as the API does."""

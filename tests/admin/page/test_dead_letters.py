@@ -1,5 +1,6 @@
 """Dead letters on the page of a running relay: by cause, one by one, and as a file."""
 
+import contextlib
 import csv
 import io
 import re
@@ -11,9 +12,11 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from relay.admin.page import visit
+from relay.admin.page.reasons import REASON_MAX
 from relay.admin.page.views.dead_letters import section as view
-from relay.admin.page.views.dead_letters.causes import REASON_MAX, cause_of
+from relay.admin.page.views.dead_letters.causes import cause_of
 from relay.store.records import Reason
+from relay.store.sqlite.driver import sqlite3
 from tests import service
 from tests.admin.page.document import Element
 from tests.admin.page.visiting import ADMIN, HOSTILE, VIEWER_TOKEN, visiting
@@ -253,6 +256,21 @@ async def test_a_viewer_reads_and_tries_out_no_address(
         for path in ("/dead-letters", "/dead-letters.csv"):
             for value in ("ada@example.com", "ada@", "ada%2540"):
                 await visitor.see(f"{path}?reason={value}", status=403)
+
+
+async def test_a_viewer_cannot_spell_out_an_address_in_a_reason(
+    serving: AbstractAsyncContextManager[Relay],
+) -> None:
+    async with serving as relay, visiting(relay, token=VIEWER_TOKEN) as visitor:
+        await kill(relay, body("a"))
+        with contextlib.closing(sqlite3.connect(relay.service._store.location)) as db:
+            db.execute("UPDATE deliveries SET reason = '422: ada@example.com is known'")
+            db.commit()
+        for path in ("/dead-letters", "/dead-letters.csv", "/events", "/events.csv"):
+            for value in ("ada", "example", "e"):
+                answer = await visitor.client.get(path, params={"reason": value})
+                assert answer.status_code == (200 if value == "e" else 403), (path, value)
+            assert (await visitor.client.get(path, params={"reason": "422"})).status_code == 200
 
 
 async def test_a_change_needs_its_token_and_our_own_origin(

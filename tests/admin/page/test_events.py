@@ -229,6 +229,26 @@ async def test_a_viewer_sees_no_personal_data_and_may_not_search_by_it(start: St
         assert "person" not in query(await viewer.post("/events/person", fields))
 
 
+async def test_a_viewer_cannot_spell_out_an_address_by_the_filters(start: Start) -> None:
+    async with start() as relay, visiting(relay, token=VIEWER_TOKEN) as viewer:
+        hidden = body(f"evt-{ADA}", f"lead.of-{ADA}", email=ADA)
+        await send(relay, hidden, body("evt-2", "video.ready", id="vid_1"))
+        for glob in ("lead.of-*", "*of*", "lead.??-*", "lead.[o]*", "l*"):
+            for path in ("/events", "/events.csv", "/dead-letters", "/dead-letters.csv"):
+                answer = await viewer.client.get(path, params={"kind": glob})
+                assert answer.status_code == 403, (path, glob)
+        for kind, expected in (("lead.*", 1), ("video.*", 1), ("*", 2), ("video.ready", 1)):
+            assert len(ids(await viewer.see(f"/events?kind={kind}"))) == expected, kind
+        for beginning, expected in (("evt-a", 0), ("evt-", 0), ("evt-2", 1)):
+            assert len(ids(await viewer.see(f"/events?id={beginning}"))) == expected
+        assert await find(viewer, "evt-2") == "/events/2"
+        assert (
+            (await viewer.see(await find(viewer, "evt-a")))
+            .by_id("notice")
+            .text.startswith("Nothing found")
+        )
+
+
 async def test_text_of_strangers_is_never_markup(start: Start, destination: StubServer) -> None:
     destination.reply = lambda _: Reply(422, REORDERING.encode())
     async with start() as relay, visiting(relay) as visitor:

@@ -6,11 +6,8 @@ from hashlib import blake2b
 
 import msgspec
 
-from relay.admin.page.visit import ADDRESS
+from relay.admin.page.reasons import shown_part
 from relay.store.records import Reason
-
-REASON_MAX = 300
-"""Characters of a reason that stand in a URL; as a filter, a part of it selects as well."""
 
 _KEY = secrets.token_bytes(16)
 # Without it, a viewer could guess the address in a reason by its digest.
@@ -32,13 +29,7 @@ class Cause(msgspec.Struct, frozen=True):
 
 def cause_of(reason: Reason, **more: str | None) -> Cause:
     """Find the filter of a group, with further fields."""
-    part = _part_of(reason.reason or "")
+    part = shown_part(reason.reason or "")
     if part is None:
         return Cause(reason, None)
     return Cause(reason, {"sink": reason.sink, "outcome": "dead", "reason": part, **more})
-
-
-def _part_of(reason: str) -> str | None:
-    """Return the beginning of a reason without any address, which must not stand in a URL."""
-    match = ADDRESS.search(reason)
-    return reason[: match.start() if match else REASON_MAX][:REASON_MAX].strip() or None

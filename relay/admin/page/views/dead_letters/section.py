@@ -20,6 +20,7 @@ from relay.admin.page.commands import command
 from relay.admin.page.downloads import Rows
 from relay.admin.page.filter_bar import ANY_KIND, Field, filter_bar, same
 from relay.admin.page.lists import ListReader, unpaged
+from relay.admin.page.reasons import check_reason
 from relay.admin.page.text.formats import iso
 from relay.admin.page.view import Action, Section, Table, View
 from relay.admin.page.views.dead_letters import unreadable
@@ -62,7 +63,7 @@ class OneDelivery(msgspec.Struct, frozen=True, kw_only=True):
 
 async def read_dead_letters(visit: Visit, chosen: DeadLetterFilter) -> Context:
     """Read the causes and a page of dead letters."""
-    visit.check_filter(*asdict(chosen.filter).values())
+    await _check(visit, chosen)
     reader = ListReader(partial(visit.run, list_dead_letters), "dead_letters", "seq")
     shown = await reader.page(visit.held, "letters", chosen.page)
     reasons = (await visit.run(count_dead_letters, chosen.filter)).reasons
@@ -88,6 +89,13 @@ async def read_dead_letters(visit: Visit, chosen: DeadLetterFilter) -> Context:
     }
 
 
+async def _check(visit: Visit, chosen: DeadLetterFilter) -> None:
+    """Refuse a viewer's filter that tests what is masked; raises HTTPException."""
+    visit.check_filter(*asdict(chosen.filter).values())
+    visit.check_kind(chosen.kind)
+    await check_reason(visit, chosen.reason)
+
+
 async def _fields(visit: Visit, chosen: DeadLetterFilter) -> Sequence[Field]:
     sinks, sources = await _sinks(visit), visit.admin.rotations.sources
     return (
@@ -109,7 +117,7 @@ async def _sinks(visit: Visit) -> list[str]:
 
 async def read_table(visit: Visit, chosen: DeadLetterFilter) -> AsyncIterator[Rows]:
     """Read all dead letters that a filter selects."""
-    visit.check_filter(*asdict(chosen.filter).values())
+    await _check(visit, chosen)
     heads = [("died", "received", "sink", "source", "kind", "id", "attempts", "reason", "mark")]
     async for page in visit.pages(list_dead_letters, chosen.page):
         yield [*heads, *(_row(visit, letter) for letter in page.dead_letters)]

@@ -55,7 +55,7 @@ class Typed(msgspec.Struct, frozen=True, kw_only=True):
 def _reader(change: Change) -> Callable[..., Awaitable[Context]]:
     async def read(visit: Visit, chosen: EventFilter) -> Context:
         """Read the filter and a sample of what it matches."""
-        wanted = _wanted(change, chosen.filter(visit))
+        wanted = _wanted(change, await chosen.filter(visit))
         return {
             "change": change,
             "chosen": chosen,
@@ -94,7 +94,7 @@ def _beginner(change: Change) -> Callable[..., Awaitable[Done]]:
     async def begin(visit: Visit, _: Nothing, bulk: Bulk) -> Done:
         """Count the selected deliveries in the background."""
         chosen = bulk.event_filter
-        wanted = _wanted(change, chosen.filter(visit))
+        wanted = _wanted(change, await chosen.filter(visit))
         check = selected if change == "replay" else selected_dead
         await check(visit.admin, wanted)
         newest = (await visit.admin.store.operations.newest()).event

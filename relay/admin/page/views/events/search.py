@@ -9,7 +9,9 @@ from relay.admin.api.events import Events, IdPrefix, Listing, find_events, list_
 from relay.admin.api.parameters import Filter
 from relay.admin.operation import Nothing
 from relay.admin.page.view import Action
-from relay.admin.page.visit import ADDRESS, AT, Done, Notice, Visit
+from relay.admin.page.visit import Done, Notice, Visit
+from relay.core import addresses
+from relay.store.records import EventRecord
 
 FIND_MS = 500
 """Time limit of each search for the entered text."""
@@ -34,11 +36,11 @@ async def search(visit: Visit, _: Nothing, form: SearchForm) -> Done:
         return Done(to=visit.url("/events"))
     if len(text) > TEXT_MAX:
         raise HTTPException(400, f"This is too long to search for: {TEXT_MAX} characters at most.")
-    if AT.search(text):
+    if addresses.AT.search(text):
         visit.require_admin(NOT_BY_ADDRESS)
-    if (address := ADDRESS.search(text)) is not None:
-        return await _find_person(visit, AT.sub("@", address[0]))
-    candidates = (await visit.run(find_events, IdPrefix(beginning=text))).events
+    if (address := addresses.ADDRESS.search(text)) is not None:
+        return await _find_person(visit, addresses.plain(address[0]))
+    candidates = await _with_id(visit, text)
     if len(candidates) == 1:
         return Done(to=visit.url(f"/events/{candidates[0].seq}"))
     if candidates:
@@ -53,6 +55,15 @@ async def search(visit: Visit, _: Nothing, form: SearchForm) -> Done:
             return Done(to=visit.url("/events", **{name: text}))
         looked_back = looked_back and result.looked_to_ms is None
     return Done(to=visit.url("/events"), notice=_nothing(text, list(tried), whole=looked_back))
+
+
+async def _with_id(visit: Visit, text: str) -> Sequence[EventRecord]:
+    """Find events by the beginning of their id; for a viewer, by the whole id.
+
+    By beginnings, a viewer could spell out an address in an id that is hidden.
+    """
+    found: Events = await visit.run(find_events, IdPrefix(beginning=text))
+    return [event for event in found.events if visit.may_change or event.id == text]
 
 
 async def _find_person(visit: Visit, address: str) -> Done:

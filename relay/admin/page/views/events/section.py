@@ -61,7 +61,7 @@ async def read_events(visit: Visit, page: EventsPage) -> Context:
     fault, count, chosen = None, None, Filter()
     shown = Listed(Events(events=(), next=None), unpaged("rows"))
     try:
-        chosen = page.filter(visit)
+        chosen = await page.filter(visit)
         listing = chosen.extended(Listing, before=page.before, within_ms=BUDGET_MS)
 
         async def read(wanted: Listing) -> Events:
@@ -116,7 +116,8 @@ async def read_table(visit: Visit, page: EventsPage) -> AsyncIterator[Rows]:
     """Read the events from this page on."""
     heads = [("received", "source", "kind", "id", "created", "bytes", "deliveries", "mark")]
     # With a time limit the store searches in steps, between which other searches get on.
-    listing = page.filter(visit).extended(Listing, before=page.before, within_ms=PART_MS)
+    chosen = await page.filter(visit)
+    listing = chosen.extended(Listing, before=page.before, within_ms=PART_MS)
     async for result in visit.pages(list_events, listing):
         yield [*heads, *(_row(visit, event) for event in result.events)]
         heads = []
