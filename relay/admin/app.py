@@ -50,6 +50,8 @@ def admin_app(admin: AdminServices) -> ASGIApp:
         return admin.config().server.trusted_proxies
 
     limits = GuessLimits(admin.clock)
+    # Under any Host: probes and scrapers use names that no config knows, and nothing here is
+    # personal or secret.
     open_routes = [
         Route("/metrics", metrics),
         Route("/healthz", _healthy),

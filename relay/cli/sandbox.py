@@ -53,6 +53,11 @@ While the relay runs:
 Ctrl-C stops it{kept}.
 """
 
+_EXPOSED = (
+    "Warning: the sandbox listens on {listen}, beyond this machine. Whoever reaches it can take a "
+    "key and make it send to any address. Listen on 127.0.0.1, unless a firewall keeps others out."
+)
+
 
 @click.command()
 @click.option(
@@ -102,8 +107,22 @@ Ctrl-C stops it{kept}.
     metavar="N",
     help="Videos that a new state begins with.",
 )
+@click.option(
+    "--allowed-host",
+    "allowed_hosts",
+    multiple=True,
+    metavar="NAME",
+    help="Name under which others reach it; repeatable. Addresses and localhost always work.",
+)
 def sandbox(
-    *, listen: Address, path: Path | None, speed: float, seed: int, viewers: int, videos: int
+    *,
+    listen: Address,
+    path: Path | None,
+    speed: float,
+    seed: int,
+    viewers: int,
+    videos: int,
+    allowed_hosts: tuple[str, ...],
 ) -> None:
     """Run a stand-in of the video service, to develop and test against without an account.
 
@@ -113,7 +132,12 @@ def sandbox(
     """
     log.configure(log.LogSettings(format="console"))
     workspace = None if path is None else state.read(path)
-    opened = Sandbox(workspace or Workspace(seed=seed), speed=speed, state=path)
+    opened = Sandbox(
+        workspace or Workspace(seed=seed),
+        speed=speed,
+        state=path,
+        allowed_hosts=(*allowed_hosts, listen.host),
+    )
     opened.populate(viewers=viewers, videos=videos)
     uvloop.run(_run(opened, listen))
 
@@ -126,6 +150,8 @@ async def _run(sandbox: Sandbox, listen: Address) -> None:
     try:
         async with sandbox.listen(listen) as url:
             click.echo(_opening(sandbox, url), nl=False)
+            if not listen.is_loopback:
+                click.echo(_EXPOSED.format(listen=listen), err=True)
             await stop.wait()
     finally:
         await sandbox.close()

@@ -1,4 +1,4 @@
-"""Host names of the page: a name that a stranger points at this machine must not reach it."""
+"""Host names in requests: a name that a stranger points at this machine must not reach it."""
 
 import ipaddress
 import re
@@ -27,13 +27,19 @@ class Host(msgspec.Struct, frozen=True):
 
     @property
     def is_loopback(self) -> bool:
-        return self.name == "localhost" or _is_loopback(self.name)
+        address = _address(self.name)
+        return self.name == "localhost" or (address is not None and address.is_loopback)
+
+    @property
+    def is_address(self) -> bool:
+        """Whether it is no name, which somebody could point here."""
+        return _address(self.name) is not None
 
     def port_of(self, scheme: Scheme) -> int:
         return self.port or _DEFAULT_PORTS[scheme]
 
     def origin(self, scheme: Scheme) -> str:
-        """Return the origin of the page, as a browser writes it."""
+        """Return the origin of a page of this host, as a browser writes it."""
         port = self.port_of(scheme)
         suffix = "" if port == _DEFAULT_PORTS[scheme] else f":{port}"
         return f"{scheme}://{self.written}{suffix}"
@@ -55,18 +61,16 @@ def host_name(text: str) -> str:
     name = text.lower().removesuffix(".")
     if name.startswith("["):
         name = name.removeprefix("[").removesuffix("]")
-    try:
-        return str(ipaddress.ip_address(name))
-    except ValueError:
-        return name
+    address = _address(name)
+    return name if address is None else str(address)
 
 
 def is_allowed(host: Host, allowed: Iterable[str]) -> bool:
     return any(host.name == host_name(text) for text in allowed)
 
 
-def _is_loopback(name: str) -> bool:
+def _address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:
-        return ipaddress.ip_address(name).is_loopback
+        return ipaddress.ip_address(name)
     except ValueError:
-        return False
+        return None

@@ -1,5 +1,7 @@
 """The ASGI app of a sandbox: the service's API, its storage, and the controls."""
 
+from collections.abc import Collection
+
 from starlette.applications import Starlette
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -8,13 +10,14 @@ from relay.sandbox.api.error_responses import HANDLERS
 from relay.sandbox.api.operation import routes
 from relay.sandbox.connections import hang_up
 from relay.sandbox.faults import Faults
+from relay.sandbox.guard import Guard
 from relay.sandbox.services import Services
 
 OPERATIONS = (*uploads.OPERATIONS, *videos.OPERATIONS, *webhooks.OPERATIONS, *analytics.OPERATIONS)
 
 
-def build(services: Services) -> ASGIApp:
-    """Build the app that serves one workspace."""
+def build(services: Services, *, allowed_hosts: Collection[str]) -> ASGIApp:
+    """Build the app that serves one workspace, under loopback names, addresses and these names."""
     app = Starlette(
         routes=[
             *openapi.routes(OPERATIONS),
@@ -24,7 +27,8 @@ def build(services: Services) -> ASGIApp:
         ],
         exception_handlers=HANDLERS,
     )
-    return _Silence(_Drain(app), services.faults)
+    guarded = Guard(app, allowed_hosts=allowed_hosts)
+    return _Silence(_Drain(guarded), services.faults)
 
 
 class _Silence:

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import os
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from pathlib import Path
 
 from relay.core.clock import Clock, SystemClock
@@ -38,8 +38,12 @@ class Sandbox:
         speed: float = 1.0,
         state: Path | None = None,
         timeout_s: float = TIMEOUT_S,
+        allowed_hosts: Collection[str] = (),
     ) -> None:
-        """`state` is the file that the workspace is written to; `timeout_s` that of webhooks."""
+        """`state` is the file that the workspace is written to; `timeout_s` that of webhooks.
+
+        `allowed_hosts` are names under which it is reached beside those of loopback.
+        """
         self.workspace = Workspace() if workspace is None else workspace
         self.schedule = Schedule(
             clock or SystemClock(), speed=speed, start_ms=self.workspace.schedule_ms
@@ -60,7 +64,7 @@ class Sandbox:
             faults=Faults(self.schedule.clock),
             save=self.save,
         )
-        self.app = app.build(self.services)
+        self.app = app.build(self.services, allowed_hosts=allowed_hosts)
         self.keys.create_missing()
         self.webhooks.resume()
         self.library.resume()

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relay.admin.page.access.hosts import Host, Scheme, host_name, is_allowed, parse_host
+from relay.core.hosts import Host, Scheme, host_name, is_allowed, parse_host
 
 DEFAULT = ("localhost", "127.0.0.1", "::1")
 

@@ -1,7 +1,7 @@
 """A sandbox that is served, and a client with its Admin key."""
 
 import contextlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -77,6 +77,7 @@ async def serving(
     speed: float = 1.0,
     state: Path | None = None,
     timeout_s: float = 10.0,
+    allowed_hosts: Sequence[str] = (),
 ) -> AsyncIterator[Served]:
     """Serve a sandbox whose clock is stepped, unless another one is given."""
     sandbox = Sandbox(
@@ -85,6 +86,7 @@ async def serving(
         speed=speed,
         state=state,
         timeout_s=timeout_s,
+        allowed_hosts=allowed_hosts,
     )
     try:
         async with (

@@ -13,9 +13,9 @@ import msgspec
 from starlette.requests import Request
 
 from relay.admin.clients import Client, client_of
-from relay.admin.page.access.hosts import Host, Scheme, parse_host
 from relay.core.config_values import Network
 from relay.core.errors import RelayError
+from relay.core.hosts import Host, Scheme, parse_host
 
 _PREFIX = re.compile(r"(/[A-Za-z0-9._~-]+)+")
 _PROXY_HEADERS = frozenset({"forwarded", "via", "x-real-ip"})

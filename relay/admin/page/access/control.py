@@ -16,12 +16,12 @@ from relay.admin.page.access import address, redirects
 from relay.admin.page.access.address import Place, Refusal
 from relay.admin.page.access.cookies import IDENTIFIER_BYTES, SessionCookie, session_cookie
 from relay.admin.page.access.forms import CheckFailure, check_sender, check_token
-from relay.admin.page.access.hosts import is_allowed
 from relay.admin.page.access.tokens import Tokens
 from relay.admin.page.access.visitor import Visitor
 from relay.core.clock import Clock
 from relay.core.config_values import Network
 from relay.core.errors import StoreError
+from relay.core.hosts import is_allowed
 from relay.store.sessions import Role, Sessions
 from relay.telemetry import log
 

@@ -7,7 +7,7 @@ import pytest
 from relay.admin.clients import Client
 from relay.admin.page.access.address import Place
 from relay.admin.page.access.cookies import SessionCookie, session_cookie
-from relay.admin.page.access.hosts import parse_host
+from relay.core.hosts import parse_host
 from tests.admin.page.access.requests import request
 
 IDENTIFIER = bytes(range(32))
