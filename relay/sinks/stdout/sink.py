@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import os
+import re
 import select
 import sys
 from collections.abc import Callable
@@ -136,8 +137,19 @@ class StdoutSink:
         return None
 
 
+# JSON leaves these in texts, and a terminal, or whatever shows a log, obeys them: DEL, the C1
+# controls, marks of the writing direction, and ends of lines.
+_INTERPRETED = re.compile(
+    b"\x7f|\xc2[\x80-\x9f]|\xd8\x9c|\xe2\x80[\x8e\x8f\xa8-\xae]|\xe2\x81[\xa6-\xa9]"
+)
+
+
 def build(settings: Settings, clock: Clock) -> StdoutSink:  # noqa: ARG001
     return StdoutSink(None if sys.stdout is None else sys.stdout.fileno())
+
+
+def _escaped(match: re.Match[bytes]) -> bytes:
+    return b"\\u%04x" % ord(match[0].decode())
 
 
 def _line(event: Event) -> bytes:
@@ -154,4 +166,5 @@ def _line(event: Event) -> bytes:
     head = orjson.dumps(members)
     # JSON has line breaks between tokens only; within a text they are escaped.
     body = event.body.replace(b"\n", b" ").replace(b"\r", b" ")
+    body = _INTERPRETED.sub(_escaped, body)
     return head[:-1] + b',"body":' + body + b"}\n"

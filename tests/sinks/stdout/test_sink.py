@@ -87,12 +87,25 @@ async def test_an_event_is_one_json_line(pipe: Pipe, sink: StdoutSink, lead: Eve
 async def test_line_breaks_between_tokens_become_spaces_and_nothing_else_changes(
     pipe: Pipe, sink: StdoutSink, lead: Event
 ) -> None:
-    body = b'{\r\n "n" : 1.50e+1 ,\n"t":"a\\nb \xe2\x80\xa8 \\u00fc"\r}\n'
+    body = '{\r\n "n" : 1.50e+1 ,\n"t":"a\\nb \u2026\u200b\xa0 \\u00fc"\r}\n'.encode()
     await sink.send(replace(lead, body=body))
     line = os.read(pipe.read, 65536)
     assert line.count(b"\n") == 1
-    assert line.endswith(b',"body":{   "n" : 1.50e+1 , "t":"a\\nb \xe2\x80\xa8 \\u00fc" } }\n')
+    expected = ',"body":{   "n" : 1.50e+1 , "t":"a\\nb \u2026\u200b\xa0 \\u00fc" } }\n'
+    assert line.endswith(expected.encode())
     assert json.loads(line)["body"] == json.loads(body)
+
+
+async def test_what_a_terminal_obeys_is_escaped_in_texts(
+    pipe: Pipe, sink: StdoutSink, lead: Event
+) -> None:
+    obeyed = [0x7F, *range(0x80, 0xA0), 0x61C, 0x200E, 0x200F, *range(0x2028, 0x202F)]
+    text = "".join(map(chr, [*obeyed, *range(0x2066, 0x206A)])) + "\u00e9\U0001f600"
+    await sink.send(replace(lead, body=json.dumps({text: text}, ensure_ascii=False).encode()))
+    line = os.read(pipe.read, 65536)
+    assert [each for each in line.decode()[:-1] if not each.isprintable()] == []
+    assert json.loads(line)["body"] == {text: text}
+    assert "\u00e9\U0001f600" in line.decode()
 
 
 async def test_the_rendered_message_is_the_line(pipe: Pipe, sink: StdoutSink, lead: Event) -> None:
