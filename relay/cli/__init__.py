@@ -103,6 +103,7 @@ class Commands(click.Group):
 
     def main(self, *arguments: Any, **named: Any) -> Any:
         stdio.complete()
+        stdio.escape()
         return super().main(*arguments, **named)
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002

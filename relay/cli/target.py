@@ -10,7 +10,7 @@ import httpx
 import msgspec
 
 from relay.cli.parameters import config_option, parsed
-from relay.config import default_path, load_admin_address, load_admin_token
+from relay.config import default_path, load_admin_address, load_admin_token, rules
 from relay.core.config_values import Secret
 from relay.core.errors import ApiError, ConfigError
 
@@ -70,6 +70,14 @@ def _admin_url(text: str) -> httpx.URL:
     return url
 
 
+def _token(text: str) -> Secret:
+    token = Secret.resolve(text)
+    fault = rules.unsendable(token)
+    if fault is not None:
+        raise ValueError(f"the token {fault}")
+    return token
+
+
 url_option = click.option(
     "--url",
     metavar="URL",
@@ -79,7 +87,7 @@ url_option = click.option(
 _token_option = click.option(
     "--token",
     metavar="REF",
-    callback=parsed(Secret.resolve),
+    callback=parsed(_token),
     help="Its token: env:NAME, file:/path or the token; default: the config's.",
 )
 

@@ -47,11 +47,16 @@ def is_placeholder(text: str) -> bool:
     return any(word in plain for word in _PLACEHOLDERS) or _UNFILLED.fullmatch(text) is not None
 
 
-def _token(secret: Secret) -> str | None:
-    """Describe why a secret cannot be sent as a bearer token, or is unfit."""
+def unsendable(secret: Secret) -> str | None:
+    """Describe why a secret cannot be sent as a bearer token, without showing it."""
     if _VISIBLE.fullmatch(secret.reveal()) is None:
         return "has a character that no header carries: expected visible ASCII without blanks"
-    return weakness(secret)
+    return None
+
+
+def _token(secret: Secret) -> str | None:
+    """Describe why a secret cannot be sent as a bearer token, or is unfit."""
+    return unsendable(secret) or weakness(secret)
 
 
 def _between(low: Any, high: Any, bounds: str) -> Callable[[Any], str | None]:

@@ -2,7 +2,10 @@
 
 import asyncio
 import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import orjson
@@ -133,3 +136,33 @@ async def test_export_prints_one_line_with_json(tmp_path: Path) -> None:
     assert len(line.stdout.splitlines()) == 1
     assert json.loads(line.stdout) == json.loads(lines.stdout)
     assert json.loads(line.stdout)["events"]
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "cp1252", "iso8859-15"])
+def test_what_the_encoding_of_the_output_cannot_hold_is_escaped_as_in_json(encoding: str) -> None:
+    document = {"name": "Zo\u00eb \u2192 \U0001f600", "half": "\ud83d"}
+    program = (
+        "import click; from relay.cli import stdio; from relay.cli.printing import indented; "
+        f"stdio.escape(); [click.echo(line) for line in indented({document!a})]; "
+        f"click.echo({document['name']!a}, err=True)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONIOENCODING": encoding},
+        capture_output=True,
+        check=True,
+    )
+    assert json.loads(done.stdout.decode(encoding)) == document
+    assert done.stderr.decode(encoding).rstrip().endswith(r"\u2192 \ud83d\ude00")
+
+
+def test_every_command_escapes_what_its_output_cannot_hold(tmp_path: Path) -> None:
+    missing = tmp_path / "caf\u00e9 \u2192.toml"
+    done = subprocess.run(
+        [sys.executable, "-m", "relay", "status", "--config", missing],
+        env={**os.environ, "PYTHONIOENCODING": "latin-1", "PYTHONUTF8": "1"},
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == os.EX_CONFIG, done.stderr
+    assert b"caf\xe9 \\u2192.toml" in done.stderr

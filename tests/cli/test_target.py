@@ -197,3 +197,15 @@ async def test_a_probe_needs_no_token_and_ignores_sinks(tmp_path: Path) -> None:
         result = await run("probe", "--config", str(relay.config))
     assert result.exit_code == 1
     assert "cannot connect to the relay" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "token", ["s\u00e9same", "two words", "line\nbreak", "tab\there", "\U0001f511"]
+)
+def test_a_token_that_no_header_carries_is_a_usage_error(token: str) -> None:
+    done = CliRunner().invoke(
+        main, ["sinks", "list", "--url", "http://127.0.0.1:1", "--token", token]
+    )
+    assert done.exit_code == 2
+    assert "Invalid value for '--token': the token has a character that no header" in done.output
+    assert token not in done.output

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 
+import orjson
 from starlette.exceptions import HTTPException
 from starlette.responses import Response, StreamingResponse
 
@@ -28,8 +29,23 @@ def as_bytes(content: bytes, file: str) -> Response:
 
 
 async def as_json(parts: AsyncIterator[bytes], file: str) -> Response:
-    """Send a file while it is read; an error before its first part raises, a later one cuts it."""
-    return await _streamed(parts, file, "application/json", cut=lambda _: b"")
+    """Send an object of lists while it is read; an error before its first part raises.
+
+    A later one ends the list that is open, and `incomplete` says why the rest is missing.
+    """
+    is_begun = False
+
+    async def watched() -> AsyncGenerator[bytes, None]:
+        nonlocal is_begun
+        async for part in parts:
+            is_begun = is_begun or bool(part)
+            yield part
+
+    def cut(error: Exception) -> bytes:
+        reason = orjson.dumps(_missing(error))
+        return (b"\n],\n" if is_begun else b"{\n") + b'"incomplete": ' + reason + b"\n}\n"
+
+    return await _streamed(watched(), file, "application/json", cut=cut)
 
 
 async def _csv_parts(parts: AsyncIterator[Rows], clock: Clock) -> AsyncGenerator[bytes, None]:

@@ -2,15 +2,21 @@
 
 import csv
 import io
+import json
 from collections.abc import AsyncGenerator
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from starlette.exceptions import HTTPException
 from starlette.responses import StreamingResponse
 
-from relay.admin.page.downloads import Rows, as_csv
+from relay.admin.page.downloads import Rows, as_csv, as_json
+from relay.admin.page.views.people.export import ExportDocument
 from relay.core.errors import StoreUnavailable
 from tests.conftest import ManualClock
+
+RECORDS: Any = SimpleNamespace(events=[], unreadable=[{}], mentions=[], views=[], watched=[])
 
 
 async def written(parts: AsyncGenerator[Rows, None]) -> list[list[str]]:
@@ -54,6 +60,21 @@ async def test_a_file_that_is_cut_says_so_in_its_last_row() -> None:
 
     text = "The rest is missing; load the file again. The reason: the disk is gone"
     assert await written(cut()) == [["id"], ["a"], [text]]
+
+
+async def test_an_export_that_is_cut_says_so_in_a_member_of_its_own() -> None:
+    async def cut(*parts: bytes) -> AsyncGenerator[bytes, None]:
+        for part in parts:
+            yield part
+        raise StoreUnavailable("the disk is gone")
+
+    lost = "The rest is missing; load the file again. The reason: the disk is gone"
+    document = ExportDocument()
+    for begun, lists in ((b"", {}), (document.add(RECORDS), {"events": [], "unreadable": [{}]})):
+        response = await as_json(cut(begun), "a.json")
+        assert isinstance(response, StreamingResponse)
+        text = b"".join([bytes(each) async for each in response.body_iterator])  # type: ignore[arg-type]
+        assert json.loads(text) == {**lists, "incomplete": lost}
 
 
 async def test_a_table_that_cannot_be_read_is_not_downloaded() -> None:
