@@ -70,8 +70,12 @@ async def test_an_export_that_is_cut_says_so_in_a_member_of_its_own() -> None:
 
     lost = "The rest is missing; load the file again. The reason: the disk is gone"
     document = ExportDocument()
-    for begun, lists in ((b"", {}), (document.add(RECORDS), {"events": [], "unreadable": [{}]})):
-        response = await as_json(cut(begun), "a.json")
+    begun: dict[bytes, dict[str, Any]] = {
+        b"": {},
+        document.add(RECORDS): {"events": [], "unreadable": [{}]},
+    }
+    for part, lists in begun.items():
+        response = await as_json(cut(part), "a.json")
         assert isinstance(response, StreamingResponse)
         text = b"".join([bytes(each) async for each in response.body_iterator])  # type: ignore[arg-type]
         assert json.loads(text) == {**lists, "incomplete": lost}
