@@ -1,8 +1,8 @@
-"""JSON that others wrote: all that RFC 8259 allows is read, and its texts can be encoded.
+"""A lenient reader of senders' JSON: all of RFC 8259, with texts that can be encoded.
 
-Half of a character becomes U+FFFD, as JavaScript leaves one where it cuts a text, and a number
-beyond a double the nearest one. What stands for them is written into a copy, so that one parser
-decides everything else.
+U+FFFD replaces half of a character, which JavaScript leaves where it cuts a text, and the largest
+double a number beyond it. Both are replaced in a copy of the text, so that one parser decides
+everything else.
 """
 
 import math

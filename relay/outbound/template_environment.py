@@ -86,7 +86,7 @@ class _Values(ImmutableSandboxedEnvironment):
         return value
 
     def method(self, obj: Any, name: str) -> Any:
-        """Return what is called by this name; a method wins over data."""
+        """Return the function of a call; a method wins over data."""
         return super().getattr(obj, name)
 
 

@@ -347,11 +347,12 @@ def test_what_templates_usually_make_is_within_the_bounds() -> None:
         "{{ 'one two' | wordwrap(3) }}|{{ data.x | wordwrap(79) | truncate(9) }}|"
         "{{ 'a\nb' | indent(2) }}|{{ (data.x ~ data.x) | truncate(7) }}|{{ 2.55 | round(1) }}|"
         "{{ [[1], [2]] | sum(start=[]) }}|{{ data.x | striptags | length }}|{{ 100 % 7 }}|"
-        "{{ '100 %% of %d' % 3 }}|{{ '{0} {0}'.format('d') }}|{{ 1 + 2 }}|{{ [1] + [2] }}"
+        "{{ '100 %% of %d' % 3 }}|{{ '{0} {0}'.format('d') }}|{{ 1 + 2 }}|{{ [1] + [2] }}|"
+        "{{ lipsum(1, false, 3, 4) is string }}"
     )
     assert template.render(event(b'{"x":"%b"}' % long.encode())) == (
         "a  |b    |  2.0|   c|one\ntwo|xxxxxx...|a\n  b|xxxx...|2.5|[1,2]|60000|2|"
-        "100 % of 3|d d|3|[1,2]"
+        "100 % of 3|d d|3|[1,2]|true"
     )
 
 

@@ -76,7 +76,7 @@ class UnreadableDiscarded(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Retried(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of the selected requests, as numbers."""
+    """Outcomes of the selected requests, counted."""
 
     accepted: int = 0
     """Requests whose event is new; they are unreadable no longer."""
