@@ -44,10 +44,7 @@ _COMMANDS = {
     "events": (".events", "List or show stored events, or follow live activity."),
     "sinks": (".sinks", "List the sinks; pause, resume, retry or test one."),
     "dead-letters": (".dead_letters", "List, replay or discard dead letters."),
-    "unreadable": (
-        ".unreadable",
-        "List, show, retry or discard verified requests without an event.",
-    ),
+    "unreadable": (".unreadable", "List, show, retry or discard requests without an event."),
     "replay": (".replay", "Deliver stored events again."),
     "replays": (".replay", "List replays, or watch or cancel one."),
     "reconcile": (".reconcile", "Ask the sender's API what an outage cost, and deliver it."),

@@ -54,7 +54,10 @@ def _filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.group()
 def unreadable() -> None:
-    """List, show, retry or discard verified requests without an event, which go to no sink."""
+    """List, show, retry or discard requests without an event.
+
+    Their signatures are right, and they go to no sink.
+    """
 
 
 @unreadable.command("list")
