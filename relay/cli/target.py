@@ -11,6 +11,7 @@ import msgspec
 
 from relay.cli.parameters import config_option, parsed
 from relay.config import default_path, load_admin_address, load_admin_token, rules
+from relay.core import foreign_json
 from relay.core.config_values import Secret
 from relay.core.errors import ApiError, ConfigError
 
@@ -92,6 +93,11 @@ _token_option = click.option(
 )
 
 
+def _is_text(value: object) -> bool:
+    """False for a text with bytes that are not UTF-8, which Python holds as surrogates."""
+    return not isinstance(value, str) or foreign_json.whole(value) == value
+
+
 def relay_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add --config, --url and --token, which the command gets as one `target`."""
 
@@ -106,6 +112,8 @@ def relay_options(command: Callable[..., Any]) -> Callable[..., Any]:
         token: Secret | None,
         **named: Any,
     ) -> Any:
+        if not all(map(_is_text, named.values())):
+            raise click.UsageError("an argument is not UTF-8 text, and no relay knows such a one")
         return command(*arguments, target=Target(path=path, url=url, token=token), **named)
 
     return targeted

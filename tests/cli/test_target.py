@@ -209,3 +209,17 @@ def test_a_token_that_no_header_carries_is_a_usage_error(token: str) -> None:
     assert done.exit_code == 2
     assert "Invalid value for '--token': the token has a character that no header" in done.output
     assert token not in done.output
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("events", "list", "--words", "caf\udce9"),
+        ("sinks", "pause", "caf\udce9"),
+        ("unreadable", "discard", "--reason", "caf\udce9"),
+    ],
+)
+def test_an_argument_that_is_no_text_is_a_usage_error(arguments: tuple[str, ...]) -> None:
+    done = CliRunner().invoke(main, [*arguments, "--url", "http://127.0.0.1:1", "--token", "t" * 9])
+    assert done.exit_code == 2
+    assert "an argument is not UTF-8 text" in done.output
