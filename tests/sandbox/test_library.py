@@ -125,7 +125,7 @@ async def refused_put(served: Served, *lines: str, body: bytes = b"") -> bytes:
     """Send a whole PUT to a dead upload URL before reading; return the refusal."""
     url = httpx.URL(served.url)
     reader, writer = await asyncio.open_connection(url.host, url.port)
-    head = "\r\n".join(("PUT /storage/dead HTTP/1.1", "Host: sandbox", *lines, "", ""))
+    head = "\r\n".join(("PUT /storage/dead HTTP/1.1", "Host: localhost", *lines, "", ""))
     writer.write(head.encode() + body)
     await writer.drain()
     async with asyncio.timeout(DEADLINE_S):
