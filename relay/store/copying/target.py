@@ -95,11 +95,10 @@ class Target:
 
     def finish(self) -> None:
         """Let a relay open the schema."""
-        with self._unlimited():
-            self._db.execute(_COUNT)
-            for table in TABLES:
-                self._db.execute(f"ANALYZE relay.{table.name}")
-            self._db.execute(schema.UNMARK)
+        analyses = (f"ANALYZE relay.{table.name}" for table in TABLES)
+        for text in (_COUNT, *analyses, schema.UNMARK):
+            with self._unlimited():
+                self._db.execute(text)
 
     @contextmanager
     def _unlimited(self) -> Iterator[None]:
