@@ -149,8 +149,8 @@ def test_a_line_that_never_fits_is_dropped_alone(
     buffer.report = lambda count: buffer.write(b"dropped %d\n" % count)
     buffer.write(b"x" * 1001 + b"\n")
     buffer.write(b"after it\n")
-    assert read(read_end, until=b"dropped 1\n") == b"after it\ndropped 1\n"
     assert buffer.dropped == 1
+    assert read(read_end, until=b"dropped 1\n") == b"after it\ndropped 1\n"
 
 
 def test_a_drain_goes_on_while_as_many_lines_come_as_are_written(
