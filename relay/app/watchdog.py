@@ -17,7 +17,10 @@ from relay.store import Backlog, Store
 STATUS_EVERY_S = 5.0
 
 HANG_LIMIT_S = 60.0
-"""Time without a proof of life after which the process ends itself, as systemd would end it."""
+"""Time without a proof of life after which the process ends itself, as systemd would end it.
+
+A stop has as long from the end of its drain on, whatever it waits for.
+"""
 
 DUMP_LIMIT_S = 5.0
 """Time for writing the stacks, after which the kernel ends the process."""
@@ -44,10 +47,6 @@ class HangTimer:
     def reset(self) -> None:
         signal.setitimer(signal.ITIMER_REAL, self.limit_s + DUMP_LIMIT_S)
         faulthandler.dump_traceback_later(self.limit_s, file=self._stderr, exit=True)
-
-    def stop(self) -> None:
-        faulthandler.cancel_dump_traceback_later()
-        signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def _never_blocking(descriptor: int) -> int:
@@ -104,7 +103,8 @@ class Watchdog:
         try:
             await self._prove_alive(timer.reset, timer.limit_s / 4)
         finally:
-            timer.stop()
+            # For the rest of the stop: a send that ignores its cancellation would hold it for ever.
+            timer.reset()
 
     async def _prove_alive(self, prove: Callable[[], None], every_s: float) -> None:
         """Prove that both the event loop and the store's writer make progress.

@@ -146,15 +146,15 @@ async def _run(sandbox: Sandbox, listen: Address) -> None:
     stop = asyncio.Event()
     # Its own sends end at the first signal.
     requests = StopRequests(SystemClock(), stop=stop.set, cut_off=stop.set)
-    stop_signals.follow(asyncio.get_running_loop(), requests)
-    try:
-        async with sandbox.listen(listen) as url:
-            click.echo(_opening(sandbox, url), nl=False)
-            if not listen.is_loopback:
-                click.echo(_EXPOSED.format(listen=listen), err=True)
-            await stop.wait()
-    finally:
-        await sandbox.close()
+    with stop_signals.following(asyncio.get_running_loop(), requests):
+        try:
+            async with sandbox.listen(listen) as url:
+                click.echo(_opening(sandbox, url), nl=False)
+                if not listen.is_loopback:
+                    click.echo(_EXPOSED.format(listen=listen), err=True)
+                await stop.wait()
+        finally:
+            await sandbox.close()
 
 
 def _opening(sandbox: Sandbox, url: str) -> str:

@@ -72,17 +72,17 @@ async def run(
     stop, cut_off, reread = asyncio.Event(), asyncio.Event(), asyncio.Event()
     start = _Start(manager, stop)
     requests = StopRequests(clock, stop=start.stop, cut_off=cut_off.set)
-    stop_signals.follow(asyncio.get_running_loop(), requests, reread=reread.set)
     host = Host(sockets=sockets, manager=manager, hang_timer=HangTimer())
-    service = await unless(stop, Service.open(loaded, clock=clock, host=host))
-    if service is None:
-        log.get().info("relay.stopped")
-        return
-    # Exclude the objects that live as long as the process from every collection.
-    gc.freeze()
-    gc.set_threshold(GC_THRESHOLD)
-    gc.enable()
-    await service.run(stop, cut_off=cut_off, again=reread, ready=start.end)
+    with stop_signals.following(asyncio.get_running_loop(), requests, reread=reread.set):
+        service = await unless(stop, Service.open(loaded, clock=clock, host=host))
+        if service is None:
+            log.get().info("relay.stopped")
+            return
+        # Exclude the objects that live as long as the process from every collection.
+        gc.freeze()
+        gc.set_threshold(GC_THRESHOLD)
+        gc.enable()
+        await service.run(stop, cut_off=cut_off, again=reread, ready=start.end)
 
 
 class _Start:
@@ -91,19 +91,21 @@ class _Start:
     def __init__(self, manager: ServiceManager, stop: asyncio.Event) -> None:
         self._manager = manager
         self._stop = stop
+        # A thread may wait for a database, or migrate it in a transaction.
+        self._ending = threading.Timer(START_STOP_S, _exit)
+        self._ending.daemon = True
         self._is_over = False
 
     def end(self) -> None:
         self._is_over = True
+        # From now on there is something to drain, also for a stop that came before.
+        self._ending.cancel()
         self._manager.ready()
 
     def stop(self) -> None:
         self._stop.set()
         if not self._is_over:
-            # A thread waits for a database, or migrates it in a transaction.
-            ending = threading.Timer(START_STOP_S, _exit)
-            ending.daemon = True
-            ending.start()
+            self._ending.start()
 
 
 def _exit() -> None:

@@ -94,7 +94,9 @@ def copy(*, path: Path | None, to: Path) -> Output:
         if fault is not None:
             raise ConfigError(str(file), (fault,))
     now_ms = SystemClock().now_ms()
-    copied = engines.copy(source, target, now_ms=now_ms, wrote=_Progress().add)
+    copied = engines.copy(
+        source, target, now_ms=now_ms, wrote=_Progress().add, compares=_say_compared
+    )
     ok = all(each.is_same for each in copied)
     rows = [
         {"TABLE": each.table, "ROWS": each.rows, "": "the same" if each.is_same else "differs"}
@@ -109,6 +111,10 @@ def _next(*, ok: bool) -> Iterator[str]:
         yield "The copy is whole. Start the relay with the new config, and not with the old one."
     else:
         yield "The stores differ: drop the schema, and copy again while no relay runs."
+
+
+def _say_compared(name: str) -> None:
+    click.echo(f"{name}: comparing", err=True)
 
 
 class _Progress:

@@ -3,6 +3,9 @@
 The inflow is computed: it is the outflow plus the growth of the backlog, so that an acknowledgement
 counts nothing. A relay does not count the deliveries that another one discards; where the backlog
 shrinks by more than the counted outflow, the difference belongs to the outflow.
+
+What has to wait is no growth: retries that are not due, and what a sink gathers on purpose, which
+goes out all at once. All that is measured of such a sink is measured over two of its gatherings.
 """
 
 import math
@@ -18,10 +21,16 @@ GAP_S = 60.0
 
 KNOWN_AFTER_S = 60.0
 RATE_S = 300.0
-"""Time over which the rates are measured, or since the first sample if that is less."""
+"""Time over which the rates are measured, or since the first sample if that is less.
 
-GROWTH_S = 2 * RATE_S
-"""Growth counts once it has lasted this long, in the first and in the second half of it."""
+Growth counts once it has lasted twice as long, in the first and in the second half of it.
+"""
+
+GATHERINGS = 2
+"""Gatherings in the time over which the rates of a sink that gathers are measured.
+
+With a single one, the rates would double whenever the end of a second one slips in.
+"""
 
 GROWTH_MIN = 10
 """Smallest growth of a half that counts, in deliveries."""
@@ -45,15 +54,24 @@ class Sample(NamedTuple):
     """Deliveries that have ended, from any start on."""
     retrying: int = 0
 
+    @property
+    def due(self) -> int:
+        return max(0, self.pending - self.retrying)
+
 
 class BacklogTrend:
     """The flow of one sink's backlog, from samples about a second apart or a few."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, gathers_for_s: float = 0.0) -> None:
+        """`gathers_for_s` is how long the sink lets events wait for each other on purpose."""
+        gatherings_s = GATHERINGS * gathers_for_s
+        self._known_after_s = max(KNOWN_AFTER_S, gatherings_s)
+        self._rate_s = max(RATE_S, gatherings_s)
+        self._growth_s = 2 * self._rate_s
         self.flow: Flow | None = None
-        """None until a minute was seen."""
+        """None until a minute was seen, or two gatherings."""
         self._samples: deque[Sample] = deque()
-        """Those of the last `GROWTH_S`, and the one before, oldest first."""
+        """Those of the last `_growth_s`, and the one before, oldest first."""
         self._active_s: float | None = None
         """The first sample since the sink works; growth while it does not has another cause."""
         self._growing_since_ms: int | None = None
@@ -73,7 +91,7 @@ class BacklogTrend:
                 self._samples.clear()
                 self._active_s = sample.at_s if is_active else None
         self._samples.append(sample)
-        while len(self._samples) > 1 and sample.at_s - self._samples[1].at_s >= GROWTH_S:
+        while len(self._samples) > 1 and sample.at_s - self._samples[1].at_s >= self._growth_s:
             self._samples.popleft()
         self.flow = self._measured(give_up_after_s)
 
@@ -81,12 +99,12 @@ class BacklogTrend:
         middle = self._middle()
         before, now = self._samples[middle], self._samples[-1]
         seconds = now.at_s - before.at_s
-        if seconds < KNOWN_AFTER_S:
+        if seconds < self._known_after_s:
             self._growing_since_ms = self._too_long_since_ms = None
             return None
         came, went = _moved(before, now)
         direction = _direction(came, went)
-        due = max(0, now.pending - now.retrying)
+        due = now.due
         wait_s = None if due and not went else due / went * seconds if due else 0.0
         self._judge_growth(middle)
         self._judge_length(wait_s, give_up_after_s)
@@ -102,11 +120,11 @@ class BacklogTrend:
         )
 
     def _middle(self) -> int:
-        """Return the index of the newest sample that is as old as `RATE_S`, else of the first."""
+        """Return the index of the newest sample that is as old as `_rate_s`, else of the first."""
         now_s = self._samples[-1].at_s
         index = 0
         for number, sample in enumerate(islice(self._samples, 1, None), 1):
-            if now_s - sample.at_s < RATE_S:
+            if now_s - sample.at_s < self._rate_s:
                 break
             index = number
         return index
@@ -121,16 +139,16 @@ class BacklogTrend:
         if self._active_s is None or first.at_s < self._active_s:
             self._growing_since_ms = None
             return
-        levels = [sample.pending for sample in self._samples]
+        levels = [sample.due for sample in self._samples]
         earlier, later = levels[: middle + 1], levels[middle:]
         came = _moved(first, half)[0]
         if self._growing_since_ms is not None:
             has_turned = _is_rise(came, max(earlier) - max(later))
             if has_turned or min(later) < min(earlier):
                 self._growing_since_ms = None
-        elif now.at_s - first.at_s >= GROWTH_S:
-            rises = (half.pending - first.pending, min(later) - min(earlier))
-            is_growing = _is_rise(_moved(half, now)[0], now.pending - half.pending)
+        elif now.at_s - first.at_s >= self._growth_s:
+            rises = (half.due - first.due, min(later) - min(earlier))
+            is_growing = _is_rise(_moved(half, now)[0], now.due - half.due)
             if is_growing and all(_is_rise(came, rise) for rise in rises):
                 self._growing_since_ms = first.at_ms
 

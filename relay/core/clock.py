@@ -110,11 +110,12 @@ class SynchronizedClock:
         if not contradicts and 2 * error_ns > known_error_ns:
             return 0
         before_ms = self.now_ms()
-        self._ahead_ns, self._error_ns, self._sampled_ns = ahead_ns, error_ns, sample.after_ns
-        self._floor_ms = 0
-        step_ms = self.now_ms() - before_ms
-        if abs(step_ms) > SET_BACK_MS:
-            return step_ms
-        if step_ms < 0:
+        step_ms = (ahead_ns + self._elapsed_ns()) // _NS_PER_MS - before_ms
+        # Before the rest, because other threads read the clock meanwhile.
+        if -SET_BACK_MS <= step_ms < 0:
             self._floor_ms = before_ms
-        return 0
+        self._ahead_ns, self._error_ns, self._sampled_ns = ahead_ns, error_ns, sample.after_ns
+        if abs(step_ms) <= SET_BACK_MS:
+            return 0
+        self._floor_ms = 0
+        return step_ms

@@ -64,6 +64,10 @@ class SinkSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         """Return the maximum rate of `send`; None for a sink that limits its rate itself."""
         return self.rate
 
+    def gathers_for_s(self) -> float:
+        """Return how long the sink lets events wait for each other on purpose, in seconds."""
+        return 0.0
+
     def send_timeout(self) -> Duration:
         """Return the timeout of one `send`, time in a batch included."""
         return self.timeout

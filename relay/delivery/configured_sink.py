@@ -7,6 +7,7 @@ import msgspec
 from msgspec.structs import replace
 
 from relay.core.backlog_trend import BacklogTrend
+from relay.core.config_values import Duration
 from relay.core.errors import Temporary
 from relay.core.sink import Sink, SinkSettings
 from relay.core.sink_status import SinkStatus
@@ -21,6 +22,28 @@ CLOSE_TIMEOUT_S = 5.0
 _CLOSED = "the sink was closed during the check"
 
 
+class Run(msgspec.Struct, eq=False):
+    """A dispatcher, and the task that runs it; None where it has not begun."""
+
+    dispatcher: Dispatcher
+    life: asyncio.Task[None] | None
+    is_over: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
+    """Set once nothing of it is in flight, and its leases are reclaimed."""
+
+    async def end(self, grace: Duration) -> None:
+        """Return once nothing of it is in flight; may be called again, with a shorter grace."""
+        await self.dispatcher.drain(grace)
+        if self.life is not None:
+            await self.dispatcher.sends_ended()
+            self.cancel()
+            await asyncio.wait((self.life,))
+
+    def cancel(self) -> None:
+        """End what a drained dispatcher still waits for: it has nothing left to do."""
+        if self.life is not None:
+            self.life.cancel()
+
+
 class ConfiguredSink(msgspec.Struct, eq=False):
     """A sink and its dispatcher, which runs unless another relay dispatches the sink."""
 
@@ -28,10 +51,10 @@ class ConfiguredSink(msgspec.Struct, eq=False):
     sink: Sink
     dispatcher: Dispatcher
     standstill: Standstill
+    trend: BacklogTrend
+    """Begun anew each time that this relay takes the sink over."""
     life: asyncio.Task[None] | None = None
     """None while another relay dispatches the sink."""
-    trend: BacklogTrend = msgspec.field(default_factory=BacklogTrend)
-    """Begun anew each time that this relay takes the sink over."""
     checks: set[asyncio.Task[str | None]] = msgspec.field(default_factory=set)
     """Those in progress."""
     is_closing: bool = False
@@ -45,6 +68,10 @@ class ConfiguredSink(msgspec.Struct, eq=False):
     @property
     def name(self) -> str:
         return self.settings.name
+
+    @property
+    def run(self) -> Run:
+        return Run(self.dispatcher, self.life)
 
     @property
     def is_dispatched(self) -> bool:

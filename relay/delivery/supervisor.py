@@ -19,7 +19,7 @@ from relay.core.event import Event
 from relay.core.sink import Enricher, Sink, SinkSettings
 from relay.core.sink_status import SinkStatus
 from relay.core.standstill import REBUILD_S, Standstill
-from relay.delivery.configured_sink import ConfiguredSink
+from relay.delivery.configured_sink import ConfiguredSink, Run
 from relay.delivery.dispatcher import Dispatcher
 from relay.store import Backlog, Store
 from relay.store.sink_states import KEPT_MS, Span, last_state, was_parked
@@ -64,8 +64,9 @@ class DispatcherSupervisor:
         settings = tuple(settings)
         self._members = self._new_members(settings, self.build(settings))
         self._leaving: dict[ConfiguredSink, asyncio.Task[None]] = {}
-        self._ending: dict[str, asyncio.Future[None]] = {}
-        """Sinks that another relay takes over, until nothing of them is in flight."""
+        self._ending: dict[str, Run] = {}
+        """Of sinks that another relay takes over, or whose dispatchers are built anew."""
+        self._is_draining = False
         self._parts: asyncio.TaskGroup
         self._closing: asyncio.Future[list[None]] | None = None
         self._turn = asyncio.Lock()
@@ -88,7 +89,9 @@ class DispatcherSupervisor:
         chosen = ((each, built[each.name]) for each in settings if each.name in built)
         now_s = self._clock.monotonic()
         return {
-            each.name: ConfiguredSink(each, sink, self._dispatcher(each, sink), Standstill(now_s))
+            each.name: ConfiguredSink(
+                each, sink, self._dispatcher(each, sink), Standstill(now_s), _trend(each)
+            )
             for each, sink in chosen
         }
 
@@ -114,25 +117,35 @@ class DispatcherSupervisor:
 
         Sends that still run after the grace are cancelled.
         """
-        if leaving := self._leaving_as(sink):
-            await asyncio.wait(leaving)
-        if (ending := self._ending.get(sink)) is not None:
-            await asyncio.wait((ending,))
+        await self._end_predecessors(sink, grace)
         member = self._members.get(sink)
         if member is None or member.life is None:
             return
-        dispatcher, life = member.dispatcher, member.life
+        ending = self._ending[sink] = member.run
         # What the last one learned is out of date by the time the sink comes back.
         member.dispatcher, member.life = self._dispatcher(member.settings, member.sink), None
-        ended = self._ending[sink] = asyncio.get_running_loop().create_future()
         try:
-            await _stop(dispatcher, life, grace)
+            await ending.end(grace)
             await self._store.reclaim(sink)
         finally:
             del self._ending[sink]
-            ended.set_result(None)
+            ending.is_over.set()
         if not member.is_rebuilding:
             self._metrics.drop_sink_state(sink)
+
+    async def _end_predecessors(self, sink: str, grace: Duration) -> None:
+        """Return once no earlier dispatcher of the sink is at work, each ended within the grace."""
+        leaving = [member.run for member in self._leaving if member.name == sink]
+        await asyncio.gather(self._end_former(sink, grace), *(run.end(grace) for run in leaving))
+        if tasks := self._leaving_as(sink):
+            await asyncio.wait(tasks)
+        # One that another call has begun to end meanwhile.
+        await self._end_former(sink, grace)
+
+    async def _end_former(self, sink: str, grace: Duration) -> None:
+        if (ending := self._ending.get(sink)) is not None:
+            await ending.end(grace)
+            await ending.is_over.wait()
 
     async def rebuild(self, sink: str) -> None:
         """Dispatch a sink anew, once nothing is in flight and its leases are reclaimed.
@@ -169,7 +182,7 @@ class DispatcherSupervisor:
         parked: Container[str],
         before_it: Sequence[asyncio.Task[None]] = (),
     ) -> None:
-        if member.life is not None or member.name in self._ending:
+        if member.life is not None or member.name in self._ending or self._is_draining:
             return
         if not self._ownership.holds(member.name):
             self._metrics.drop_sink_state(member.name)
@@ -180,7 +193,7 @@ class DispatcherSupervisor:
             member.dispatcher.distrust()
         if not member.is_rebuilding:
             member.standstill = Standstill(self._clock.monotonic())
-            member.trend = BacklogTrend()
+            member.trend = _trend(member.settings)
         member.life = self._parts.create_task(member.run_after(before_it))
 
     async def paused(self) -> Mapping[str, int]:
@@ -246,9 +259,8 @@ class DispatcherSupervisor:
         self._leaving[member] = self._parts.create_task(self._leave(member, grace))
 
     async def _leave(self, member: ConfiguredSink, grace: Duration) -> None:
-        if (ending := self._ending.get(member.name)) is not None:
-            await asyncio.wait((ending,))
-        await _stop(member.dispatcher, member.life, grace)
+        await self._end_former(member.name, grace)
+        await member.run.end(grace)
         await self._store.reclaim(member.name)
         await member.close()
         del self._leaving[member]
@@ -338,6 +350,9 @@ class DispatcherSupervisor:
         except Exception as error:  # noqa: BLE001  a file that it names may have gone since
             self._log.warning("sink.not_replaced", sink=member.name, **log.describe(error))
         else:
+            if (ending := self._ending.get(member.name)) is not None:
+                # It still sends through the old one.
+                await ending.is_over.wait()
             await member.replace_sink(built[member.name])
         finally:
             member.replacing = None
@@ -428,18 +443,16 @@ class DispatcherSupervisor:
 
     async def drain(self, grace: Duration) -> None:
         """Start no further sends, and let those in flight finish within the grace."""
-        everyone = self._everyone()
-        await asyncio.gather(*(member.dispatcher.drain(grace) for member in everyone))
-        for member in everyone:
-            if member.life is not None:
-                # It has nothing left to do, whatever it waits for.
-                member.life.cancel()
+        self._is_draining = True
+        await asyncio.gather(*(run.dispatcher.drain(grace) for run in self._runs()))
+        for run in self._runs():
+            run.cancel()
 
     def cut_off(self) -> None:
         """Start no further sends, and cancel those in flight, so that `drain` waits for none."""
         cut: Counter[str] = Counter()
-        for member in self._everyone():
-            cut[member.name] += member.dispatcher.cut_off()
+        for run in self._runs():
+            cut[run.dispatcher.name] += run.dispatcher.cut_off()
         counts = [f"{sink} {count}" for sink, count in cut.items() if count]
         self._log.warning("sends.cut_off", counts=counts, count=cut.total(), advice=_ADVICE_CUT_OFF)
 
@@ -455,19 +468,16 @@ class DispatcherSupervisor:
     def _everyone(self) -> list[ConfiguredSink]:
         return [*self._members.values(), *self._leaving]
 
+    def _runs(self) -> list[Run]:
+        return [*(member.run for member in self._everyone()), *self._ending.values()]
+
+
+def _trend(settings: SinkSettings) -> BacklogTrend:
+    return BacklogTrend(gathers_for_s=settings.gathers_for_s())
+
 
 def _parked(states: Mapping[str, Sequence[Span]]) -> Container[str]:
     return {sink for sink, spans in states.items() if was_parked(spans)}
-
-
-async def _stop(dispatcher: Dispatcher, life: asyncio.Task[None] | None, grace: Duration) -> None:
-    """End a dispatcher, and return once nothing of it is in flight."""
-    await dispatcher.drain(grace)
-    if life is not None:
-        await dispatcher.sends_ended()
-        # It has nothing left to do, whatever it waits for.
-        life.cancel()
-        await asyncio.wait((life,))
 
 
 _ADVICE_CUT_OFF = (

@@ -1,12 +1,13 @@
-"""The signals that end a process which serves, taken from its first moment on.
+"""The signals that end a process which serves, taken from its first moment to its last.
 
 Without a handler, the kernel drops SIGTERM for the first process of a container, and the imports
-take most of a start.
+take most of a start. At the end, a signal would cut off the last log lines and the exit code.
 """
 
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
 _STOPPING = (signal.SIGTERM, signal.SIGINT)
+_TAKEN = (*_STOPPING, signal.SIGHUP)
 
 REPEAT_S = 1.0
 """Signals closer together count as one: a terminal and a supervisor may both send one."""
@@ -27,12 +29,16 @@ class _EarlyHandler:
 
     def __init__(self) -> None:
         self.received: set[int] = set()
+        self.ignores_hangup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+        """Whether the process is to outlive its terminal, as under nohup."""
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         del frame
+        is_first = self.received.isdisjoint(_STOPPING)
         self.received.add(number)
-        if number in _STOPPING:
-            # Where code swallows it, as in a destructor, `follow` goes by `received`.
+        # A second one would break off what the first has begun to end.
+        if number in _STOPPING and is_first:
+            # Where code swallows it, as in a destructor, `following` goes by `received`.
             sys.exit(0)
 
 
@@ -57,26 +63,40 @@ class StopRequests:
 
 
 def take() -> None:
-    """Handle the signals until `follow`: a stop ends the process, a reload is kept for later."""
+    """Handle the signals until `following`: a stop ends the process, a reload is kept for later."""
     early = _EarlyHandler()
-    for number in (*_STOPPING, signal.SIGHUP):
+    for number in _TAKEN:
         signal.signal(number, early)
 
 
-def follow(
+@contextmanager
+def following(
     loop: "AbstractEventLoop",
     requests: StopRequests,
     *,
     reread: Callable[[], object] | None = None,
-) -> None:
-    """Pass the process's signals on from now on; `reread` is called for SIGHUP."""
-    early = signal.getsignal(signal.SIGTERM)
-    for number in _STOPPING:
-        loop.add_signal_handler(number, requests.add)
+) -> Iterator[None]:
+    """Pass the process's signals on for the block, which is all that it does.
+
+    `reread` is called for SIGHUP. Without one, that means that the terminal has gone: a stop.
+    After the block, a process that has called `take` ignores them, and ends by itself.
+    """
+    taken = signal.getsignal(signal.SIGTERM)
+    early = taken if isinstance(taken, _EarlyHandler) else None
+    handlers: dict[int, Callable[[], object]] = dict.fromkeys(_STOPPING, requests.add)
     if reread is not None:
-        loop.add_signal_handler(signal.SIGHUP, reread)
-    if isinstance(early, _EarlyHandler):
-        if not early.received.isdisjoint(_STOPPING):
-            requests.add()
-        if reread is not None and signal.SIGHUP in early.received:
-            reread()
+        handlers[signal.SIGHUP] = reread
+    elif early is not None and not early.ignores_hangup:
+        handlers[signal.SIGHUP] = requests.add
+    for number, handler in handlers.items():
+        loop.add_signal_handler(number, handler)
+    if early is not None:
+        for handler in {handlers[number] for number in early.received & handlers.keys()}:
+            handler()
+    try:
+        yield
+    finally:
+        if early is not None:
+            for number in _TAKEN:
+                loop.remove_signal_handler(number)
+                signal.signal(number, signal.SIG_IGN)

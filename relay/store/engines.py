@@ -119,11 +119,18 @@ def _other_type(settings: StoreSettings, kind: type[StoreSettings]) -> Fault | N
 
 
 def copy(
-    source: StoreSettings, target: StoreSettings, *, now_ms: int, wrote: Callable[[str, int], None]
+    source: StoreSettings,
+    target: StoreSettings,
+    *,
+    now_ms: int,
+    wrote: Callable[[str, int], None],
+    compares: Callable[[str], None],
 ) -> Sequence[CopyResult]:
     """Copy a stopped relay's store as `copying.transfer` does, for settings without a fault."""
     module = import_module("relay.store.copying.transfer")
-    copied: Sequence[CopyResult] = module.copy(source, target, now_ms=now_ms, wrote=wrote)
+    copied: Sequence[CopyResult] = module.copy(
+        source, target, now_ms=now_ms, wrote=wrote, compares=compares
+    )
     return copied
 
 

@@ -9,6 +9,7 @@ import io
 import os
 import select
 import time
+from contextlib import suppress
 from queue import SimpleQueue
 from threading import Event, RLock, Thread
 from typing import TYPE_CHECKING, BinaryIO, TextIO, cast
@@ -39,7 +40,7 @@ class LineBuffer(io.RawIOBase):
         # Both are reentrant: while a line is added, the garbage collector may run code that logs.
         self._lines: SimpleQueue[bytes | Event] = SimpleQueue()
         self._lock = RLock()
-        self._waiting = self._waiting_bytes = 0
+        self._waiting = self._waiting_bytes = self._written = 0
         self._is_full = False
         self._error: OSError | None = None
         self._unreported = 0
@@ -68,7 +69,8 @@ class LineBuffer(io.RawIOBase):
         with self._lock:
             waiting_bytes = self._waiting_bytes + len(line)
             if self._is_full or waiting_bytes > BYTES_MAX or self._waiting == LINES_MAX:
-                self._is_full = True
+                # With nothing to write, nothing would find it free again: the line is too long.
+                self._is_full = self._waiting > 0
                 self._count_dropped(line)
             else:
                 self._waiting += 1
@@ -87,8 +89,8 @@ class LineBuffer(io.RawIOBase):
         written = Event()
         self._lines.put(written)
         for _ in range(round(DRAIN_S / STALL_S)):
-            waiting = self._waiting
-            if written.wait(STALL_S) or self._waiting == waiting:
+            before = self._written
+            if written.wait(STALL_S) or self._written == before:
                 return
 
     def _run(self) -> None:
@@ -123,6 +125,7 @@ class LineBuffer(io.RawIOBase):
         error = self._write_out(data)
         with self._lock:
             self._waiting -= len(batch)
+            self._written += len(batch)
             self._waiting_bytes -= len(data)
             if self._waiting_bytes <= BYTES_MAX // 2 and self._waiting <= LINES_MAX // 2:
                 self._is_full = False
@@ -155,13 +158,25 @@ class LineBuffer(io.RawIOBase):
 def buffered(stream: TextIO) -> TextIO:
     """Return a stream to the same descriptor that never blocks; it is drained at the exit."""
     buffer = LineBuffer(stream.fileno())
-    atexit.register(buffer.drain)
-    return io.TextIOWrapper(
+    text = io.TextIOWrapper(
         cast("BinaryIO", buffer),
         encoding=stream.encoding,
         errors=stream.errors,
         line_buffering=True,
     )
+    atexit.register(drain, text)
+    return text
+
+
+def drain(stream: TextIO | None) -> None:
+    """Wait for a short time until all is written, also a line without its end."""
+    buffer = find(stream)
+    if stream is None or buffer is None:
+        return
+    # The error of an earlier line, or a stream that somebody has closed.
+    with suppress(OSError, ValueError):
+        stream.flush()
+    buffer.drain()
 
 
 def find(stream: TextIO | None) -> LineBuffer | None:

@@ -81,9 +81,7 @@ def lines_dropped() -> int:
 
 def drain() -> None:
     """Wait for a short time until the lines are written, for a process that ends at once."""
-    if (buffer := line_buffer.find(sys.stderr)) is not None:
-        sys.stderr.flush()
-        buffer.drain()
+    line_buffer.drain(sys.stderr)
 
 
 def get() -> FilteringBoundLogger:

@@ -31,7 +31,6 @@ def faster(monkeypatch: pytest.MonkeyPatch) -> None:
         ("SAMPLE_EVERY_S", 0.25),
         ("KNOWN_AFTER_S", 2.0),
         ("RATE_S", 5.0),
-        ("GROWTH_S", 10.0),
     ):
         monkeypatch.setattr(f"relay.core.backlog_trend.{name}", seconds)
     monkeypatch.setattr("relay.app.maintenance.GAUGES_EVERY_S", 0.2)

@@ -80,7 +80,9 @@ def test_each_table_is_listed_with_its_rows(copy: Copy, place: PostgresPlace) ->
     rows = [line.split(maxsplit=2) for line in result.stdout.splitlines()]
     assert ["events", str(EVENTS), "the same"] in rows
     assert ["deliveries", str(EVENTS), "the same"] in rows
-    assert f"events: {EVENTS} rows copied" in result.stderr.splitlines()
+    said = result.stderr.splitlines()
+    assert f"events: {EVENTS} rows copied" in said
+    assert "events: comparing" in said
     assert "Start the relay with the new config" in result.stdout
     assert place.rows("SELECT count(*) FROM relay.events") == [(EVENTS,)]
 

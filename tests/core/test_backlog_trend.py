@@ -15,8 +15,14 @@ DAY_S = 86_400.0
 class ScriptedSink:
     """A queue with an inflow and a capacity, both in deliveries a minute."""
 
-    def __init__(self, *, pending: int = 0, give_up_after_s: float = 3 * DAY_S) -> None:
-        self.trend = BacklogTrend()
+    def __init__(
+        self,
+        *,
+        pending: int = 0,
+        give_up_after_s: float = 3 * DAY_S,
+        gathers_for_s: float = 0.0,
+    ) -> None:
+        self.trend = BacklogTrend(gathers_for_s=gathers_for_s)
         self.pending = pending
         self.retrying = 0
         self.is_active = True
@@ -39,6 +45,16 @@ class ScriptedSink:
         """Let time pass; `into` may be a function of the minute."""
         for _ in range(round(minutes * 60)):
             self._second(into(self.now_s / 60) if callable(into) else into, out)
+        return self.trend.flow
+
+    def gather(self, *, every_s: int, at_most: int, into: float, minutes: float) -> Flow | None:
+        """Let time pass in which all that waits goes out at once, as far as it fits."""
+        for _ in range(round(minutes * 60)):
+            if self.now_s % every_s == every_s - 1:
+                sent = min(self.pending, at_most)
+                self.pending -= sent
+                self._ended += sent
+            self._second(into, 0)
         return self.trend.flow
 
     def skip(self, seconds: int) -> None:
@@ -206,6 +222,39 @@ def test_a_paused_sink_takes_in_and_does_not_fall_behind(minutes: int) -> None:
     sink.is_active, sink.give_up_after_s = True, DAY_S
     sink.run(120, into=60, out=100)
     assert not sink.growing_s
+
+
+@pytest.mark.parametrize("every_s", [60, 240, 599, 600, 603])
+@pytest.mark.parametrize("into", [0.5, 2, 25])
+def test_what_a_digest_gathers_is_no_growth(every_s: int, into: float) -> None:
+    sink = ScriptedSink(gathers_for_s=every_s)
+    assert sink.gather(every_s=every_s, at_most=256, into=into, minutes=every_s / 31) is None
+    flow = known(sink.gather(every_s=every_s, at_most=256, into=into, minutes=240))
+    assert not sink.growing_s
+    assert flow.direction != "growing"
+    assert flow.in_per_minute == pytest.approx(into, rel=0.1, abs=0.2)
+    assert flow.wait_s is not None
+    assert not flow.falls_behind
+
+
+def test_more_than_a_digest_can_hold_is_growth_after_four_of_them() -> None:
+    sink = ScriptedSink(gathers_for_s=600)
+    assert not known(sink.gather(every_s=600, at_most=30, into=6, minutes=39)).falls_behind
+    flow = known(sink.gather(every_s=600, at_most=30, into=6, minutes=61))
+    assert flow.growing_since_ms is not None
+    assert sink.changes == 1
+    assert flow.out_per_minute == pytest.approx(3, abs=0.1)
+
+
+def test_retries_that_are_not_due_are_no_growth() -> None:
+    sink = ScriptedSink()
+    for _ in range(60):
+        sink.run(1, into=100, out=90)
+        sink.retrying = sink.pending
+    assert not sink.growing_s
+    sink.retrying = 0
+    sink.run(15, into=100, out=60)
+    assert sink.growing_s
 
 
 def test_a_destination_that_is_down_for_a_while_leaves_no_growth_behind() -> None:

@@ -122,6 +122,32 @@ def test_a_small_correction_lets_the_clock_stand_still() -> None:
     assert abs(ahead_ms(clock, server)) <= 2
 
 
+def test_no_other_thread_sees_the_clock_go_back_during_a_small_correction() -> None:
+    server = Server()
+    seen: list[int] = []
+    looks = False
+
+    def elapsed_ns() -> int:
+        nonlocal looks
+        if looks:
+            # As another thread does at any moment.
+            looks = False
+            seen.append(clock.now_ms())
+            looks = True
+        return server.elapsed_ns
+
+    clock = SynchronizedClock(server.machine, elapsed_ns=elapsed_ns)
+    clock.adopt(server.sample(0, 400 * MS))
+    server.set_by(-500)
+    sample = server.sample(MS, MS)
+    seen.append(clock.now_ms())
+    looks = True
+    assert clock.adopt(sample) == 0
+    seen.append(clock.now_ms())
+    assert len(seen) > 2
+    assert seen == sorted(seen)
+
+
 def test_the_machine_counts_until_the_first_sample_and_not_after_it() -> None:
     server = Server()
     server.machine.ms = NOW_MS - 10 * MINUTE_MS

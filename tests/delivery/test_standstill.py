@@ -375,3 +375,98 @@ async def test_a_sink_that_cannot_be_built_any_longer_keeps_the_old_one(
             await asyncio.sleep(1)
             assert bench.sink.ids == ["a", "a"]
     assert "sink.not_replaced" in [line["event"] for line in log]
+
+
+async def being_rebuilt(bench: Supervised, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait until a rebuild waits for a send of the old dispatcher, which takes 500 s."""
+    bench.sink.reply(500.0, to="a")
+    await bench.accept("a")
+    await asyncio.sleep(1)
+    hanging_once(monkeypatch, SqliteStore, "lease")
+    await bench.accept("b")
+    await bench.looks(1.5 * MINUTE_S)
+    assert (bench.sink.in_flight, bench.sink.ids) == (1, ["a"])
+
+
+LONG: dict[str, Any] = {"timeout": Duration.parse("10m"), "concurrency": 4}
+
+
+async def test_a_stop_during_a_rebuild_ends_the_old_dispatcher_within_its_grace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with supervised(tmp_path, monkeypatch, **LONG) as bench:
+        await being_rebuilt(bench, monkeypatch)
+        begun_s = now_s()
+        await bench.supervisor.drain(Duration.parse("2s"))
+        assert bench.sink.in_flight == 0
+    assert now_s() - begun_s < 10
+    assert (bench.sink.ids, bench.sink.done) == (["a"], [])
+
+
+async def test_a_second_signal_cuts_off_the_sends_of_a_dispatcher_that_is_built_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with capture_logs() as log:
+        async with supervised(tmp_path, monkeypatch, **LONG) as bench:
+            await being_rebuilt(bench, monkeypatch)
+            begun_s = now_s()
+            bench.supervisor.cut_off()
+            await bench.supervisor.drain(Duration.parse("5m"))
+            assert now_s() - begun_s < 10
+    (line,) = [line for line in log if line["event"] == "sends.cut_off"]
+    assert (line["count"], line["counts"]) == (1, [f"{SINK} 1"])
+
+
+async def test_a_sink_that_goes_to_another_relay_during_a_rebuild_ends_within_the_handover(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with supervised(tmp_path, monkeypatch, **LONG) as bench:
+        await being_rebuilt(bench, monkeypatch)
+        begun_s = now_s()
+        await bench.supervisor.end(SINK, grace=Duration.parse("2s"))
+        assert now_s() - begun_s < 10
+        assert bench.sink.in_flight == 0
+
+
+async def test_a_sink_that_is_removed_during_its_rebuild_leaves_within_the_grace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with supervised(tmp_path, monkeypatch, **LONG) as bench:
+        await being_rebuilt(bench, monkeypatch)
+        begun_s = now_s()
+        bench.supervisor.adopt([], {}, paused={}, grace=Duration.parse("2s"))
+        await asyncio.sleep(10)
+        assert bench.sink.in_flight == 0
+        assert bench.sink.closed_s is not None
+        assert bench.sink.closed_s - begun_s < 10
+
+
+async def test_nothing_begins_after_a_drain(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with supervised(tmp_path, monkeypatch) as bench:
+        hanging_once(monkeypatch, SqliteStore, "lease")
+        await bench.accept("a")
+        await asyncio.sleep(1)
+        await bench.supervisor.drain(Duration.parse("1s"))
+        await bench.supervisor.rebuild(SINK)
+        await asyncio.sleep(MINUTE_S)
+        assert bench.sink.ids == []
+
+
+async def test_a_dispatcher_that_ends_keeps_its_connections_until_its_sends_have_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with supervised(tmp_path, monkeypatch, concurrency=2) as bench:
+        bench.sink.reply(5.0, to="a")
+        await bench.accept("a")
+        await asyncio.sleep(1)
+        await bench.supervisor.pause(SINK)
+        await bench.supervisor.resume(SINK)
+        await bench.supervisor.rebuild(SINK)
+        await asyncio.sleep(1)
+        assert [name for _, name in bench.sink.done] == ["a"]
+        assert bench.sink.closed_s == pytest.approx(5.0)
+        await bench.accept("b")
+        await asyncio.sleep(1)
+        assert [each.ids for each in bench.built] == [["a"], ["b"]]

@@ -4,12 +4,16 @@ import asyncio
 import os
 import signal
 import socket
+import threading
 import time
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from relay.cli import serve
+from relay.core.clock import SystemClock
+from relay.server.sd_notify import ServiceManager
 from relay.store.sqlite.driver import sqlite3
 from tests.guarantees.process import Relay, until
 from tests.namespaces import FIRST_PROCESS, first_process, needs_namespaces
@@ -87,6 +91,21 @@ async def test_it_ends_while_it_migrates_and_nothing_of_that_is_kept(tmp_path: P
         with closing(sqlite3.connect(relay.store)) as db:
             tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master")}
         assert "half_done" not in tables
+
+
+async def test_a_stop_right_before_it_is_ready_leaves_the_time_for_a_drain(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    exits: list[str] = []
+    monkeypatch.setattr(serve, "_exit", lambda: exits.append("cut off"))
+    monkeypatch.setattr(serve, "START_STOP_S", 0.2)
+    start = serve._Start(ServiceManager(None, clock=SystemClock()), asyncio.Event())
+    start.stop()
+    start.end()
+    for thread in threading.enumerate():
+        if isinstance(thread, threading.Timer):
+            await asyncio.to_thread(thread.join, SOON_S)
+    assert exits == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

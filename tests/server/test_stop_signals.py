@@ -53,12 +53,13 @@ stop_signals.take()
 async def main():
     stop, reread = asyncio.Event(), asyncio.Event()
     requests = stop_signals.StopRequests(SystemClock(), stop=stop.set, cut_off=stop.set)
-    stop_signals.follow(asyncio.get_running_loop(), requests, reread=reread.set)
-    {late}
-    await asyncio.wait_for({event}.wait(), 20)
-    print("asked", flush=True)
+    with stop_signals.following(asyncio.get_running_loop(), requests{reread}):
+        {late}
+        await asyncio.wait_for({event}.wait(), 20)
+        print("asked", flush=True)
 
 asyncio.run(main())
+{at_the_end}
 """
 KILL = "os.kill(os.getpid(), signal.{number})"
 
@@ -78,12 +79,64 @@ KILL = "os.kill(os.getpid(), signal.{number})"
 def test_a_signal_before_the_loop_ends_the_process_and_none_is_lost(
     number: str, early: str, late: str, event: str, said: str
 ) -> None:
-    parts = {"early": early.format(number=number), "late": late.format(number=number)}
-    program = PROGRAM.format(number=number, event=event, **parts)
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
-    )
+    done = ran(number, early=early, late=late, event=event)
     assert (done.returncode, done.stdout) == (0, said)
+
+
+def ran(
+    number: str,
+    *,
+    early: str = "pass",
+    late: str = "pass",
+    event: str = "stop",
+    reread: str = ", reread=reread.set",
+    at_the_end: str = "",
+    prefix: tuple[str, ...] = (),
+) -> subprocess.CompletedProcess[str]:
+    parts = {"early": early, "late": late, "at_the_end": at_the_end}
+    program = PROGRAM.format(
+        number=number,
+        event=event,
+        reread=reread,
+        **{name: part.format(number=number) for name, part in parts.items()},
+    )
+    return subprocess.run(
+        [*prefix, sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.mark.servers
+@pytest.mark.parametrize("early", [KILL, "pass"])
+def test_a_process_that_reads_no_config_again_stops_when_its_terminal_has_gone(early: str) -> None:
+    done = ran("SIGHUP", early=early, late="pass" if early == KILL else KILL, reread="")
+    assert (done.returncode, done.stdout) == (0, "asked\n")
+
+
+@pytest.mark.servers
+def test_it_outlives_its_terminal_under_nohup() -> None:
+    late = "os.kill(os.getpid(), signal.SIGHUP); await asyncio.sleep(0.1); "
+    late += "assert not stop.is_set(); stop.set()"
+    done = ran("SIGHUP", early=KILL, late=late, reread="", prefix=("nohup",))
+    assert (done.returncode, done.stdout) == (0, "asked\n")
+
+
+@pytest.mark.servers
+@pytest.mark.parametrize("number", ["SIGTERM", "SIGINT", "SIGHUP"])
+def test_no_signal_cuts_off_the_end_of_a_process(number: str) -> None:
+    done = ran(number, late="stop.set()", at_the_end=KILL + '; print("at the end")')
+    assert (done.returncode, done.stdout) == (0, "asked\nat the end\n")
+
+
+@pytest.mark.servers
+def test_a_second_signal_during_the_start_does_not_break_off_what_the_first_ends() -> None:
+    early = "import atexit; atexit.register(print, 'closed'); "
+    early += f"atexit.register(lambda: {KILL}); {KILL}"
+    done = ran("SIGTERM", early=early)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "closed\n", "")
 
 
 @pytest.mark.servers

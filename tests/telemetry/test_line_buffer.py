@@ -2,10 +2,13 @@
 
 import fcntl
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from threading import Thread
 from typing import BinaryIO
 
 import pytest
@@ -135,6 +138,60 @@ def test_a_drain_waits_for_a_reader_that_reads_and_not_for_another(
     buffer.write(b"last\n")
     buffer.drain()
     assert read_end.read(100) == b"last\n"
+
+
+def test_a_line_that_never_fits_is_dropped_alone(
+    pipe: tuple[BinaryIO, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read_end, write_fd = pipe
+    monkeypatch.setattr(line_buffer, "BYTES_MAX", 1000)
+    buffer = LineBuffer(write_fd)
+    buffer.report = lambda count: buffer.write(b"dropped %d\n" % count)
+    buffer.write(b"x" * 1001 + b"\n")
+    buffer.write(b"after it\n")
+    assert buffer.dropped == 1
+    assert read(read_end, until=b"dropped 1\n") == b"after it\ndropped 1\n"
+
+
+def test_a_drain_goes_on_while_as_many_lines_come_as_are_written(
+    pipe: tuple[BinaryIO, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(line_buffer, "STALL_S", 0.2)
+
+    class Slow(LineBuffer):
+        """Takes a batch's time, and gets a line for each that it has written."""
+
+        def _write_out(self, line: bytes) -> OSError | None:
+            error = super()._write_out(line)
+            written.append(line)
+            time.sleep(0.15)
+            if line.startswith(b"line"):
+                self.write(b"more" + b" " * 3995 + b"\n")
+            return error
+
+    written: list[bytes] = []
+    read_end, write_fd = pipe
+    reading = Thread(target=read, args=(read_end,), kwargs={"until": b"last"}, daemon=True)
+    reading.start()
+    buffer = Slow(write_fd)
+    for _ in range(5):
+        buffer.write(b"line" + b" " * 3995 + b"\n")
+    buffer.write(b"last\n")
+    buffer.drain()
+    assert any(b"last" in line for line in written)
+    reading.join(PATIENCE_S)
+
+
+@pytest.mark.servers
+def test_what_has_no_end_of_line_is_written_at_the_exit() -> None:
+    program = (
+        "import sys; from relay.telemetry.line_buffer import buffered; "
+        "sys.stderr = buffered(sys.stderr); sys.stderr.write('no end')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, timeout=60, check=True
+    )
+    assert done.stderr == b"no end"
 
 
 def test_a_stream_writes_whole_lines_as_it_did(pipe: tuple[BinaryIO, int]) -> None:

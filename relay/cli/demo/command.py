@@ -123,11 +123,13 @@ async def _relay(
     clock = SystemClock()
     stop, cut_off, ready = asyncio.Event(), asyncio.Event(), asyncio.Event()
     requests = StopRequests(clock, stop=stop.set, cut_off=cut_off.set)
-    stop_signals.follow(asyncio.get_running_loop(), requests)
     config = load(environment.config)
     log.configure(config.log)
     host = Host(sockets={"public": listening.public, "admin": listening.admin})
-    with pipe() as (read_end, write_end):
+    with (
+        stop_signals.following(asyncio.get_running_loop(), requests),
+        pipe() as (read_end, write_end),
+    ):
         # The sink writes to the stdout of its creation, here the pipe that the script reads.
         with redirect_stdout(write_end):
             service = await Service.open(config, clock=clock, host=host)

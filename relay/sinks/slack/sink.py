@@ -62,6 +62,9 @@ class Settings(SinkSettings, frozen=True, kw_only=True):
     def pace(self) -> Rate | None:
         return self.rate if self.digest is None else None
 
+    def gathers_for_s(self) -> float:
+        return 0.0 if self.digest is None else self.digest.every.seconds
+
     def send_timeout(self) -> Duration:
         if self.digest is None:
             return self.timeout

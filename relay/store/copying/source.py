@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 from relay.core.errors import StoreBroken, StoreUnavailable
 from relay.store.copying.tables import ROW_ID, STATE_LEFT_OUT, Table
+from relay.store.migrations import Schema, require_served
 from relay.store.postgres.text import storable
 from relay.store.sqlite import disk, schema
 from relay.store.sqlite.driver import Row, sqlite3
@@ -57,10 +58,14 @@ class Source:
         return int.from_bytes(digest.digest()[:8], "big") >> 1
 
     def require_newest(self) -> None:
-        """Raise StoreUnavailable for an older schema, which a start of this relay migrates."""
+        """Raise StoreUnavailable for an older schema, which a start of this relay migrates.
+
+        Raises StoreTooNew for one that a newer relay wrote.
+        """
         (number,) = self._db.execute("SELECT max(number) FROM migrations").fetchone()
         newest = schema.steps()[-1].number
-        if number != newest:
+        require_served("its schema", Schema(number, number), newest=newest)
+        if number < newest:
             raise StoreUnavailable(
                 f"its schema is number {number}, this relay's is {newest}: start this relay on it "
                 "once, and stop it"
@@ -74,11 +79,15 @@ def opened(settings: SqliteSettings) -> Iterator[Source]:
     if not path.is_file():
         raise StoreBroken(f"there is no store at {path}")
     try:
-        with disk.lock(path):
+        lock = disk.lock(path)
+    except OSError as error:
+        raise StoreBroken(f"the store {path} cannot be locked: {error}") from None
+    with lock:
+        try:
             db = sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)
             try:
                 yield Source(db)
             finally:
                 db.close()
-    except (OSError, sqlite3.Error) as error:
-        raise StoreBroken(f"the store {path} cannot be read: {error}") from None
+        except sqlite3.Error as error:
+            raise StoreBroken(f"the store {path} cannot be read: {error}") from None

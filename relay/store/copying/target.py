@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
-from relay.core.errors import StoreRefused
+from relay.core.errors import StoreBroken, StoreRefused
 from relay.store.copying.tables import TABLES, Table
 from relay.store.postgres import schema, server
 from relay.store.postgres.driver import Database, Row, psycopg
-from relay.store.postgres.errors import error_name, startup_error
+from relay.store.postgres.errors import CannotConnect, classify, error_name, startup_error
 from relay.store.postgres.settings import PostgresSettings
 
 _TYPES = """
@@ -62,14 +62,16 @@ class Target:
         order = ", ".join(f"{name} DESC" for name in key)
         names = ", ".join(table.key)
         query = f"SELECT {names} FROM {_place(table)} ORDER BY {order} LIMIT 1"
-        return self._db.execute(query).fetchone()
+        with self._unlimited():
+            return self._db.execute(query).fetchone()
 
     def write(self, table: Table, columns: Sequence[str], rows: Iterable[Row]) -> None:
         """Add rows in one transaction."""
         types = self._types(table)
         text = f"COPY relay.{table.name} ({', '.join(columns)}) FROM STDIN (FORMAT BINARY)"
         try:
-            self._db.copy_in(text, [types[name] for name in columns], rows)
+            with self._unlimited():
+                self._db.copy_in(text, [types[name] for name in columns], rows)
         except psycopg.DataError as error:
             raise StoreRefused(
                 f"the server refuses a row of {table.name} ({error_name(error)})"
@@ -81,7 +83,8 @@ class Target:
         order = ", ".join(_ordered(name, types[name]) for name in table.key)
         query = f"SELECT {', '.join(columns)} FROM {_place(table)} ORDER BY {order}"
         text = f"COPY ({query}) TO STDOUT (FORMAT BINARY)"
-        return self._db.copy_out(text, [types[name] for name in columns])
+        with self._unlimited():
+            yield from self._db.copy_out(text, [types[name] for name in columns])
 
     def number_from(self, table: Table, last: int) -> None:
         """Let the table number its next row beyond `last`."""
@@ -92,10 +95,18 @@ class Target:
 
     def finish(self) -> None:
         """Let a relay open the schema."""
-        self._db.execute(_COUNT)
-        for table in TABLES:
-            self._db.execute(f"ANALYZE relay.{table.name}")
-        self._db.execute(schema.UNMARK)
+        analyses = (f"ANALYZE relay.{table.name}" for table in TABLES)
+        for text in (_COUNT, *analyses, schema.UNMARK):
+            with self._unlimited():
+                self._db.execute(text)
+
+    @contextmanager
+    def _unlimited(self) -> Iterator[None]:
+        """Run statements in a transaction: a role's own time limit would end each long one."""
+        with self._db.transaction():
+            # Of this transaction alone, because a pooler shares the session.
+            self._db.execute("SET LOCAL statement_timeout = 0")
+            yield
 
     def _types(self, table: Table) -> dict[str, str]:
         return dict(self._db.execute(_TYPES.format(table=table.name)))
@@ -122,5 +133,9 @@ def opened(settings: PostgresSettings) -> Iterator[Target]:
             yield Target(db, settings.schema)
         finally:
             db.close()
-    except psycopg.Error as error:
+    except CannotConnect as error:
         raise startup_error(error) from None
+    except psycopg.Error as error:
+        raise classify(error) or StoreBroken(
+            f"the database refuses the copy: {type(error).__name__} ({error_name(error)})"
+        ) from None

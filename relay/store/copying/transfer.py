@@ -27,8 +27,11 @@ def copy(
     *,
     now_ms: int,
     wrote: Callable[[str, int], None] = lambda _, __: None,
+    compares: Callable[[str], None] = lambda _: None,
 ) -> list[CopyResult]:
     """Copy all tables and compare them; `wrote` is called with table and rows of each batch.
+
+    `compares` is called with each table before it is compared, which takes as long as its copy.
 
     The target can be opened by a relay only after a copy that is the same in all tables.
     Raises StoreLocked while a relay holds the source, StoreRefused for a target that is not empty,
@@ -39,7 +42,10 @@ def copy(
         new.begin(old.fingerprint(), now_ms=now_ms)
         for table in TABLES:
             _copy_table(table, old, new, wrote)
-        copied = [_compared(table, old, new) for table in TABLES]
+        copied = []
+        for table in TABLES:
+            compares(table.name)
+            copied.append(_compared(table, old, new))
         if all(each.is_same for each in copied):
             new.finish()
         return copied

@@ -2,17 +2,28 @@
 
 import asyncio
 import sqlite3
+import time
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from relay.core.errors import StoreBroken, StoreLocked, StoreRefused, StoreUnavailable
+from relay.core.config_values import Secret
+from relay.core.errors import (
+    StoreBroken,
+    StoreLocked,
+    StoreRefused,
+    StoreTooNew,
+    StoreUnavailable,
+)
 from relay.store.copy_result import CopyResult
 from relay.store.copying import transfer
 from relay.store.copying.tables import COLUMNS_LEFT_OUT, LEFT_OUT, STATE_LEFT_OUT, TABLES, Table
 from relay.store.copying.target import Target
+from relay.store.postgres.driver import Database
 from relay.store.postgres.schema import COPYING
 from relay.store.sqlite import disk
 from relay.store.sqlite.opening import open_store
@@ -291,6 +302,51 @@ def test_a_store_of_an_older_relay_has_to_be_migrated_first(
         db.execute("DELETE FROM migrations WHERE number > 3")
     with pytest.raises(StoreUnavailable, match="start this relay on it once"):
         copy(path, postgres_place)
+
+
+def test_a_store_of_a_newer_relay_is_refused_for_that(
+    path: Path, postgres_place: PostgresPlace
+) -> None:
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute("INSERT INTO migrations VALUES (9000, '9000_later.sql', '', 0)")
+    with pytest.raises(StoreTooNew, match="run the relay that wrote it"):
+        copy(path, postgres_place)
+
+
+def test_a_failure_of_the_progress_is_not_put_down_to_the_store(
+    path: Path, postgres_place: PostgresPlace
+) -> None:
+    def wrote(_: str, __: int) -> None:
+        raise BrokenPipeError
+
+    with pytest.raises(BrokenPipeError):
+        transfer.copy(
+            SqliteSettings(path=str(path)), postgres_place.settings(), now_ms=NOW_MS, wrote=wrote
+        )
+
+
+def test_a_time_limit_of_the_role_does_not_end_the_copy(
+    path: Path, postgres_place: PostgresPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy_in = Database.copy_in
+
+    def slowly(db: Database, text: str, types: Any, batch: list[Any]) -> None:
+        def rows() -> Iterator[Any]:
+            yield from batch
+            if "relay.audience " in text:
+                time.sleep(1.3)
+
+        copy_in(db, text, types, rows())
+
+    monkeypatch.setattr(Database, "copy_in", slowly)
+    settings = postgres_place.settings()
+    limited = f"{settings.dsn.reveal()} options='-c statement_timeout=1s'"
+    copied = transfer.copy(
+        SqliteSettings(path=str(path)),
+        replace(settings, dsn=Secret(limited)),
+        now_ms=NOW_MS,
+    )
+    assert all(each.is_same for each in copied)
 
 
 def test_a_missing_file_is_not_created(tmp_path: Path, postgres_place: PostgresPlace) -> None:
