@@ -42,6 +42,7 @@ class SinkHistory:
         self._sampled = log.Sampled(clock)
         self._set_back = ClockSetBack(clock)
         self._recorded: dict[str, State | None] = {}
+        self._unrecorded: Downtime | None = None
         self._wakeup = asyncio.Event()
         activity.listen("state", self._state_changed)
 
@@ -51,23 +52,33 @@ class SinkHistory:
 
     async def run(self) -> None:
         """Record until cancelled; raises StoreBroken."""
-        downtime = self._downtime()
+        loop = asyncio.get_running_loop()
+        self._unrecorded = self._downtime()
         while True:
-            self._wakeup.clear()
-            try:
-                if downtime is not None:
-                    await self._record_downtime(downtime)
-                    downtime = None
-                await self._record()
-            except StoreFull:
-                pass  # The heartbeat reports it.
-            except StoreUnavailable as error:
-                self._sampled.line("sink_history.stopped", reason=str(error))
-            gap_s = COMPARE_EVERY_S / WRITES_MAX
-            await asyncio.sleep(gap_s)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(COMPARE_EVERY_S - gap_s):
-                    await self._wakeup.wait()
+            over_s = loop.time() + COMPARE_EVERY_S
+            for _ in range(WRITES_MAX):
+                self._wakeup.clear()
+                await self._try_to_record()
+                if not await self._is_woken_before(over_s):
+                    break
+            await asyncio.sleep(max(0.0, over_s - loop.time()))
+
+    async def _is_woken_before(self, over_s: float) -> bool:
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(over_s):
+                await self._wakeup.wait()
+        return self._wakeup.is_set()
+
+    async def _try_to_record(self) -> None:
+        try:
+            if self._unrecorded is not None:
+                await self._record_downtime(self._unrecorded)
+                self._unrecorded = None
+            await self._record()
+        except StoreFull:
+            pass  # The heartbeat reports it.
+        except StoreUnavailable as error:
+            self._sampled.line("sink_history.stopped", reason=str(error))
 
     async def _record_downtime(self, downtime: Downtime) -> None:
         known = await self._store.sink_states.since(downtime.from_ms)

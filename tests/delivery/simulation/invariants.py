@@ -63,6 +63,7 @@ class Invariants:
             self._require_single(sink, event)
             self._require_turn(sink, event)
             self._require_reason(sink, event)
+            self.refusals.begun(sink, event)
             self._in_flight[sink, event] = _InFlight(member, self._batches)
         mine = sum(place[0] == sink and each.member is member for place, each in self._flights())
         if mine > destination.settings.slots():
@@ -74,6 +75,7 @@ class Invariants:
         """Note that a batch has ended, whatever came of it."""
         for event in events:
             self._in_flight.pop((destination.name, event), None)
+            self.refusals.over(destination.name, event)
 
     def took(
         self, destination: Destination, events: Sequence[str], errors: Sequence[SinkError | None]
