@@ -116,6 +116,7 @@ def test_refusals_that_are_never_the_destinations_are_found(
     assert "events in a row died" in first_violation(SEEDS)
 
 
+@pytest.mark.long
 def test_a_dispatcher_that_forgets_that_its_sink_was_parked_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
