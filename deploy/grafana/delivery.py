@@ -26,6 +26,7 @@ WAITS_FOR = " or ".join(
     f'{number} * (relay_sink_waits_for{{SINK, reason="{reason}"}} == 1)'
     for number, reason in enumerate(WAITS, 1)
 )
+STATE_SINCE = "relay_sink_state_timestamp_seconds{SINK}"
 STILL = "relay_sink_standstill_seconds{SINK}"
 LAGS = "relay_delivery_lag_seconds_bucket{SINK}"
 PENDING = shared("relay_pending_deliveries{SINK}")
@@ -41,6 +42,8 @@ PANELS = [
         states("State of the sinks", {"{{sink}}": f"max by (sink) ({WORST_STATE})"},
             mappings=words(*((number, *each) for number, each in enumerate(STATES.items()))),
             alerts=["RelaySinkParked", "RelaySinkPaused"]),
+        levels("Time in that state", {"{{sink}}": f"time() - max by (sink) ({STATE_SINCE} > 0)"},
+            "dthms"),
     ),
     *line(8,
         levels("Waiting", {"{{sink}}": f"sum by (sink) ({PENDING})"}, "locale",

@@ -145,6 +145,7 @@ class Service:
             store,
             statuses=self.supervisor.statuses,
             downtime=lambda: self._startup.downtime,
+            activity=self._activity,
             clock=clock,
         )
         self.reconciler = Reconciler(

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 from relay.core.clock import Clock, ClockSetBack
 from relay.core.downtime import Downtime
@@ -9,12 +10,20 @@ from relay.core.errors import StoreFull, StoreUnavailable
 from relay.core.sink_status import SinkStatus, State
 from relay.store import Store
 from relay.telemetry import log
+from relay.telemetry.activity_stream import Activity, ActivityStream
 
 COMPARE_EVERY_S = 5.0
 
+WRITES_MAX = 5
+"""Most writes in that time, for a sink may be parked and opened again many times a second."""
+
 
 class SinkHistory:
-    """Compares the states with the recorded ones, and writes only what differs."""
+    """Compares the states with the recorded ones, and writes only what differs.
+
+    That a sink is parked is written at once: a relay that did not know it would let more events die
+    that the destination refuses.
+    """
 
     def __init__(
         self,
@@ -22,6 +31,7 @@ class SinkHistory:
         *,
         statuses: Callable[[], Mapping[str, SinkStatus]],
         downtime: Callable[[], Downtime | None],
+        activity: ActivityStream,
         clock: Clock,
     ) -> None:
         """`downtime` is called in `run`, so that it may be unknown before."""
@@ -32,29 +42,52 @@ class SinkHistory:
         self._sampled = log.Sampled(clock)
         self._set_back = ClockSetBack(clock)
         self._recorded: dict[str, State | None] = {}
+        self._unrecorded: Downtime | None = None
+        self._wakeup = asyncio.Event()
+        activity.listen("state", self._state_changed)
+
+    def _state_changed(self, activity: Activity) -> None:
+        if activity["state"] == "parked":
+            self._wakeup.set()
 
     async def run(self) -> None:
         """Record until cancelled; raises StoreBroken."""
-        downtime = self._downtime()
+        loop = asyncio.get_running_loop()
+        self._unrecorded = self._downtime()
         while True:
-            try:
-                if downtime is not None:
-                    await self._record_downtime(downtime)
-                    downtime = None
-                await self._record()
-            except StoreFull:
-                pass  # The heartbeat reports it.
-            except StoreUnavailable as error:
-                self._sampled.line("sink_history.stopped", reason=str(error))
-            await asyncio.sleep(COMPARE_EVERY_S)
+            over_s = loop.time() + COMPARE_EVERY_S
+            for _ in range(WRITES_MAX):
+                self._wakeup.clear()
+                await self._try_to_record()
+                if not await self._is_woken_before(over_s):
+                    break
+            await asyncio.sleep(max(0.0, over_s - loop.time()))
+
+    async def _is_woken_before(self, over_s: float) -> bool:
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(over_s):
+                await self._wakeup.wait()
+        return self._wakeup.is_set()
+
+    async def _try_to_record(self) -> None:
+        try:
+            if self._unrecorded is not None:
+                await self._record_downtime(self._unrecorded)
+                self._unrecorded = None
+            await self._record()
+        except StoreFull:
+            pass  # The heartbeat reports it.
+        except StoreUnavailable as error:
+            self._sampled.line("sink_history.stopped", reason=str(error))
 
     async def _record_downtime(self, downtime: Downtime) -> None:
         known = await self._store.sink_states.since(downtime.from_ms)
         # The relay also lived when it recorded its last change, after its last heartbeat.
         changes = (span.from_ms for spans in known.values() for span in spans)
-        from_ms = max((at for at in changes if at <= downtime.to_ms), default=None)
-        if from_ms is not None:
-            await self._store.sink_states.note(dict.fromkeys(known), now_ms=from_ms)
+        alive_ms = max((at for at in changes if at <= downtime.to_ms), default=None)
+        if alive_ms is not None:
+            # Later than that change, which a note of the same time would replace.
+            await self._store.sink_states.note(dict.fromkeys(known), now_ms=alive_ms + 1)
 
     async def _record(self) -> None:
         statuses = self._statuses()

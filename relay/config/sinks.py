@@ -74,10 +74,12 @@ class _ReadableSettings:
 
 
 def _try_build(module: SinkModule, table: Table, findings: Findings) -> None:
-    """Note all faults that the sink's own checks find in the readable values."""
+    """Note all that the sink's own checks find in the readable values."""
     try:
         settings = _ReadableSettings(table) if table.faulty() else table.build()
         module.build(settings, SystemClock())
+        for warning in settings.warnings():
+            findings.warn(*_placed(warning, table))
     except* UnreadableSetting:
         pass
     except* (ValueError, InvalidTemplate) as group:

@@ -43,6 +43,10 @@ class SinkSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Longest wait for that before an attempt; then the message goes without."""
     retry: RetryPolicy = RetryPolicy()
 
+    def warnings(self) -> Sequence[str]:
+        """Return what is valid but probably unintended; each text starts with its key."""
+        return ()
+
     @property
     def reason_of_sends(self) -> WaitReason:
         """Return what the next delivery waits for while those in flight take all slots."""

@@ -53,7 +53,7 @@ class DeliveryReporter:
         if state != self._state:
             self._state = state
             self._since_ms = self._clock.now_ms() if since_ms is None else since_ms
-        self._metrics.sink_state(self._name, state)
+        self._metrics.sink_state(self._name, state, since_ms=self._since_ms)
         self._activity.publish("state", sink=self._name, state=state)
 
     def state_changed(self, state: State, previous: State, *, reason: str) -> None:

@@ -22,7 +22,7 @@ from relay.core.standstill import REBUILD_S, Standstill
 from relay.delivery.configured_sink import ConfiguredSink, Run
 from relay.delivery.dispatcher import Dispatcher
 from relay.store import Backlog, Store
-from relay.store.sink_states import KEPT_MS, Span, last_state, was_parked
+from relay.store.sink_states import LeftState
 from relay.telemetry import log
 from relay.telemetry.activity_stream import ActivityStream
 from relay.telemetry.metrics import Metrics
@@ -99,18 +99,18 @@ class DispatcherSupervisor:
         """Run the dispatchers as tasks of the group; paused sinks stay paused."""
         self._parts = parts
         self._ownership.configure(self._members)
-        paused, states = await self.paused(), await self._states()
+        paused, left = await self.paused(), await self._store.sink_states.left(self._members)
         for member in self._members.values():
-            self._restore(member, states)
-            self._begin(member, paused, _parked(states))
+            self._restore(member, left.get(member.name))
+            self._begin(member, paused, _parked(left))
 
     async def begin(self, sink: str) -> None:
         """Start to send; harmless for a sink that is gone, or begun already."""
         async with self._turn:
-            paused, states = await self.paused(), await self._states()
+            paused, left = await self.paused(), await self._store.sink_states.left((sink,))
             if (member := self._members.get(sink)) is not None:
-                self._restore(member, states)
-                self._begin(member, paused, _parked(states), self._leaving_as(sink))
+                self._restore(member, left.get(sink))
+                self._begin(member, paused, _parked(left), self._leaving_as(sink))
 
     async def end(self, sink: str, *, grace: Duration) -> None:
         """Start nothing more, and return once nothing is in flight and no outcome unsettled.
@@ -200,15 +200,10 @@ class DispatcherSupervisor:
         """The sinks that an operator has paused, configured now or not, and since when."""
         return await self._store.operations.paused()
 
-    async def _states(self) -> Mapping[str, Sequence[Span]]:
-        """The states in which the relays that dispatched the sinks have left them."""
-        return await self._store.sink_states.since(self._clock.now_ms() - KEPT_MS)
-
-    def _restore(self, member: ConfiguredSink, states: Mapping[str, Sequence[Span]]) -> None:
-        last = last_state(states.get(member.name, ()))
+    def _restore(self, member: ConfiguredSink, left: LeftState | None) -> None:
         # A pause is an operator's, and kept elsewhere.
-        if member.life is None and last is not None and last.state not in (None, "paused"):
-            member.dispatcher.restore(last.state, since_ms=last.from_ms)
+        if member.life is None and left is not None and left.state != "paused":
+            member.dispatcher.restore(left.state, since_ms=left.since_ms)
 
     def adopt(
         self,
@@ -476,8 +471,8 @@ def _trend(settings: SinkSettings) -> BacklogTrend:
     return BacklogTrend(gathers_for_s=settings.gathers_for_s())
 
 
-def _parked(states: Mapping[str, Sequence[Span]]) -> Container[str]:
-    return {sink for sink, spans in states.items() if was_parked(spans)}
+def _parked(left: Mapping[str, LeftState]) -> Container[str]:
+    return {sink for sink, each in left.items() if each.was_parked}
 
 
 _ADVICE_CUT_OFF = (

@@ -1,6 +1,6 @@
 """Protocol and record of the states that sinks were in over the last days."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any, Protocol
 
@@ -22,6 +22,16 @@ class Span(msgspec.Struct, frozen=True):
     """None for the current one."""
 
 
+class LeftState(msgspec.Struct, frozen=True):
+    """The state in which a sink was left by the relay that dispatched it last."""
+
+    state: State
+    since_ms: int
+    """Times in which it is unknown do not interrupt a state."""
+    was_parked: bool
+    """Whether its last sends had parked it, whatever became of it and the relay since."""
+
+
 class SinkStates(Protocol):
     """States of all sinks; all methods may raise StoreError."""
 
@@ -40,24 +50,12 @@ class SinkStates(Protocol):
         """
         ...
 
+    async def left(self, sinks: Collection[str]) -> Mapping[str, LeftState]:
+        """Return the last known states of those of these sinks that have one.
 
-def was_parked(spans: Iterable[Span]) -> bool:
-    """Whether a sink was parked by its last sends, whatever became of it and the relay since."""
-    shown = [span.state for span in spans if span.state in ("active", "parked")]
-    return shown[-1:] == ["parked"]
-
-
-def last_state(spans: Sequence[Span]) -> Span | None:
-    """Return the last known state as one span, which unknown times do not interrupt."""
-    known = [span for span in spans if span.state is not None]
-    if not known:
-        return None
-    last = first = known[-1]
-    for span in reversed(known):
-        if span.state != last.state:
-            break
-        first = span
-    return Span(last.state, first.from_ms, last.to_ms)
+        Dispatchers that begin wait for it, so it does not wait for operators' reads.
+        """
+        ...
 
 
 def spans_since(

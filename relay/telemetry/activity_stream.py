@@ -15,6 +15,7 @@ Activity = dict[str, Any]
 """`what`, `at_ms` and further fields, all JSON values."""
 
 Filter = Callable[[Activity], bool]
+Listener = Callable[[Activity], None]
 
 
 class Subscriber:
@@ -67,6 +68,7 @@ class ActivityStream:
         self._clock = clock
         self._subscribers: set[Subscriber] = set()
         self._counts: defaultdict[str, int] = defaultdict(int)
+        self._listeners: dict[str, Listener] = {}
         self._closed = asyncio.Event()
 
     @property
@@ -89,11 +91,20 @@ class ActivityStream:
         `at_ms` is the stored time of something that the store records too; by default it is now.
         """
         self._counts[what] += 1
+        if (listener := self._listeners.get(what)) is not None:
+            listener(fields)
         if self._subscribers:
             at_ms = self._clock.now_ms() if at_ms is None else at_ms
             activity = {"what": what, "at_ms": at_ms, **fields}
             for subscriber in self._subscribers:
                 subscriber.take(activity)
+
+    def listen(self, what: str, listener: Listener) -> None:
+        """Call the one listener to these activities with the fields of each, at once.
+
+        Unlike a subscriber, it does not make publishing the others worth the work.
+        """
+        self._listeners[what] = listener
 
     def watch(self, matches: Filter = lambda _: True) -> Subscriber:
         """Subscribe to the activities that match; the caller closes the subscriber."""

@@ -40,11 +40,11 @@ async def test_pauses_and_absences_are_recorded(tmp_path: Path) -> None:
         await until_recorded(relay, "active", "paused")
     clock.shift_s += HOUR_S
     async with service.serving(settings, clock=clock) as relay:
-        spans = await until_recorded(relay, "active", None, "paused")
+        spans = await until_recorded(relay, "active", "paused", None, "paused")
         downtime = relay.service._startup.downtime
         assert downtime is not None
-        assert spans[1].from_ms - downtime.from_ms < 60_000
-        assert spans[2].from_ms >= downtime.to_ms
+        assert spans[2].from_ms - downtime.from_ms < 60_000
+        assert spans[3].from_ms >= downtime.to_ms
 
 
 async def test_a_reload_that_removes_a_sink_ends_its_state(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from relay.app.sink_history import COMPARE_EVERY_S, SinkHistory
+from relay.app.sink_history import COMPARE_EVERY_S, WRITES_MAX, SinkHistory
 from relay.core.config_values import Size
 from relay.core.downtime import Downtime
 from relay.core.errors import StoreBroken, StoreUnavailable
@@ -18,6 +18,7 @@ from relay.core.sink_status import SinkStatus, State
 from relay.store.sqlite.opening import open_store
 from relay.store.sqlite.settings import SqliteSettings
 from relay.store.sqlite.store import SqliteStore
+from relay.telemetry.activity_stream import ActivityStream
 from tests import service
 from tests.conftest import NOW_MS
 from tests.virtual_time import LoopClock, VirtualLoop, still_while_the_store_works
@@ -47,6 +48,23 @@ class Bench:
     states: dict[str, State] = field(default_factory=lambda: dict[str, State](crm="active"))
     commits: list[float] = field(default_factory=list)
 
+    def __post_init__(self) -> None:
+        self.activity = ActivityStream(self.clock)
+
+    def change(self, state: State, sink: str = "crm") -> None:
+        """Change a state as a dispatcher does."""
+        self.states[sink] = state
+        self.activity.publish("state", sink=sink, state=state)
+
+    def history(self, downtime: Downtime | None = None) -> SinkHistory:
+        return SinkHistory(
+            self.store,
+            statuses=self.statuses,
+            downtime=lambda: downtime,
+            activity=self.activity,
+            clock=self.clock,
+        )
+
     def statuses(self) -> Mapping[str, SinkStatus]:
         return {
             name: SinkStatus(name=name, type="http", state=state)
@@ -56,10 +74,7 @@ class Bench:
     @contextlib.asynccontextmanager
     async def recording(self, downtime: Downtime | None = None) -> AsyncIterator[None]:
         """Record until the block ends; raises what ends it earlier."""
-        history = SinkHistory(
-            self.store, statuses=self.statuses, downtime=lambda: downtime, clock=self.clock
-        )
-        task = asyncio.create_task(history.run())
+        task = asyncio.create_task(self.history(downtime).run())
         try:
             await rounds(0)
             yield
@@ -107,6 +122,25 @@ async def test_a_change_is_recorded_within_a_round(bench: Bench) -> None:
     assert await bench.spans("slack") == [("throttled", 2 * ROUND_MS, None)]
 
 
+async def test_that_a_sink_is_parked_is_recorded_at_once(bench: Bench) -> None:
+    async with bench.recording():
+        bench.change("parked")
+        await asyncio.sleep(0.001)
+        assert [state for state, *_ in await bench.spans()] == ["active", "parked"]
+
+
+async def test_a_sink_that_is_parked_many_times_is_recorded_five_times_a_round(
+    bench: Bench,
+) -> None:
+    async with bench.recording():
+        await rounds(1)
+        commits = len(bench.commits)
+        for _ in range(round(2 * COMPARE_EVERY_S / 0.1)):
+            bench.change("active" if bench.states["crm"] == "parked" else "parked")
+            await asyncio.sleep(0.1)
+        assert len(bench.commits) - commits <= 2 * WRITES_MAX + 1
+
+
 async def test_an_idle_relay_writes_nothing(bench: Bench) -> None:
     async with bench.recording():
         commits = len(bench.commits)
@@ -137,7 +171,7 @@ async def test_a_downtime_has_no_known_state(bench: Bench) -> None:
     downtime = Downtime(from_ms=alive_ms, to_ms=start_ms, lacks=None)
     async with bench.recording(downtime):
         pass
-    gone_ms, back_ms = alive_ms - NOW_MS, start_ms - NOW_MS
+    gone_ms, back_ms = alive_ms - NOW_MS + 1, start_ms - NOW_MS
     assert await bench.spans() == [
         ("active", 0, gone_ms),
         (None, gone_ms, back_ms),
@@ -146,7 +180,7 @@ async def test_a_downtime_has_no_known_state(bench: Bench) -> None:
     assert await bench.spans("removed meanwhile") == [("parked", 0, gone_ms), (None, gone_ms, None)]
 
 
-async def test_a_downtime_begins_after_the_last_recorded_change(bench: Bench) -> None:
+async def test_a_downtime_leaves_the_last_recorded_change_as_it_is(bench: Bench) -> None:
     bench.states["slack"] = "throttled"
     alive_ms = bench.clock.now_ms() - 1000
     async with bench.recording():
@@ -159,12 +193,13 @@ async def test_a_downtime_begins_after_the_last_recorded_change(bench: Bench) ->
     back_ms = start_ms - NOW_MS
     assert await bench.spans() == [
         ("active", 0, ROUND_MS),
-        (None, ROUND_MS, back_ms),
+        ("paused", ROUND_MS, ROUND_MS + 1),
+        (None, ROUND_MS + 1, back_ms),
         ("paused", back_ms, None),
     ]
     assert (await bench.spans("slack"))[:2] == [
-        ("throttled", 0, ROUND_MS),
-        (None, ROUND_MS, back_ms),
+        ("throttled", 0, ROUND_MS + 1),
+        (None, ROUND_MS + 1, back_ms),
     ]
 
 
@@ -255,6 +290,4 @@ async def test_a_broken_store_ends_it(bench: Bench) -> None:
     bench.store._writer.mark_broken(StoreBroken("the store is damaged"))
     with pytest.raises(StoreBroken):
         async with asyncio.timeout(60):
-            await SinkHistory(
-                bench.store, statuses=bench.statuses, downtime=lambda: None, clock=bench.clock
-            ).run()
+            await bench.history().run()

@@ -14,8 +14,10 @@ from typing import NamedTuple
 import pytest
 
 from relay import config
+from relay.app import reload
 from relay.cli.check import check_config
 from relay.store.sqlite import disk, preflight
+from tests import service
 
 GOOD = "k3Jd8sLq0Zx7Vb2Nm5Tr9Wy4"
 SIGNING = "whsec_bWFrZSBpdCB3aXRoIG9wZW5zc2wgcmFuZA=="
@@ -184,6 +186,41 @@ SECRETS = [
     signing("env:PLAIN"),
 ]
 
+
+def slack(url: str, **says: str) -> Case:
+    return Case(f'[[sink]]\nname = "sales"\ntype = "slack"\nurl = "{url}"\n', **says)
+
+
+FLOW = "workflows/1f/triggers/manual/paths/invoke?api-version=1&sig=marked"
+NOT_SLACK = "url: is an address of {}, not of Slack"
+POWER_AUTOMATE = NOT_SLACK.format("Power Automate, the workflows of Teams")
+LOGIC_APPS = NOT_SLACK.format("Power Automate or Azure Logic Apps")
+TEAMS = NOT_SLACK.format("Microsoft Teams")
+ADDRESSES = [
+    slack(
+        f"https://a1.04.environment.api.powerplatform.com:443/powerautomate/automations/{FLOW}",
+        warning=POWER_AUTOMATE,
+    ),
+    slack(f"https://prod-08.westeurope.logic.azure.com:443/{FLOW}", warning=LOGIC_APPS),
+    slack(f"https://PROD-08.westeurope.LOGIC.azure.com.:443/{FLOW}", warning=LOGIC_APPS),
+    slack("https://clips.webhook.office.com/webhookb2/marked/IncomingWebhook/1/2", warning=TEAMS),
+    slack("https://outlook.office.com/webhook/marked/IncomingWebhook/1/2", warning=TEAMS),
+    slack(
+        "https://chat.googleapis.com/v1/spaces/S/messages?key=k&token=marked",
+        warning=NOT_SLACK.format("Google Chat"),
+    ),
+    slack("https://hooks.zapier.com/hooks/catch/1/marked", warning=NOT_SLACK.format("Zapier")),
+    slack("https://hooks.slack.com/services/T0/B0/marked"),
+    slack("https://hooks.slack.com/workflows/T0/A0/1/marked"),
+    slack("https://hooks.slack-gov.com/services/T0/B0/marked"),
+    slack("https://discord.com/api/webhooks/1/marked/slack"),
+    slack("https://mattermost.invalid/hooks/marked"),
+    slack("http://127.0.0.1:8065/hooks/logic.azure.com"),
+    slack("https://notlogic.azure.com/marked"),
+    # Any service is right behind a sink that does not write for Slack.
+    Case(HTTP.replace("crm.invalid/hook", "prod-08.westeurope.logic.azure.com/hook")),
+]
+
 TEXTS = {
     f'"{GOOD}"': "is in quotes, which count: remove them where the value is kept",
     f"'{GOOD}'": "is in quotes, which count",
@@ -228,7 +265,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("case", [*RULES, *REFERENCES, *SECRETS], ids=lambda case: case.text[37:])
+@pytest.mark.parametrize(
+    "case", [*RULES, *REFERENCES, *SECRETS, *ADDRESSES], ids=lambda case: case.text[37:]
+)
 def test_a_trial_is_answered_with_what_is_wrong(
     folder: Path, capfd: pytest.CaptureFixture[str], case: Case
 ) -> None:
@@ -375,6 +414,20 @@ def test_a_config_that_ran_before_runs_after(folder: Path) -> None:
             file = folder / "config.toml"
             file.write_text(configured(case, folder), encoding="utf-8")
             assert config.load(file).mistakes
+
+
+def test_a_start_and_a_reload_warn_of_what_a_sink_finds_in_its_settings(folder: Path) -> None:
+    file = folder / "config.toml"
+    file.write_text(configured(ADDRESSES[0], folder), encoding="utf-8")
+    loaded = config.load(file)
+    with service.logging_to_memory() as lines:
+        reload.warn(loaded)
+        reload.warn(loaded, known=loaded.warnings)
+        logged = lines.getvalue().decode()
+    (line,) = map(json.loads, logged.splitlines())
+    assert (line["event"], line["key"]) == ("config.warning", "sink[0] (sales).url")
+    assert line["reason"].startswith(POWER_AUTOMATE.removeprefix("url: "))
+    assert "marked" not in logged
 
 
 def stored(path: Path | str, more: str = "") -> Case:

@@ -86,6 +86,8 @@ class Queue:
     dead: int = 0
     ended: int = 0
     trend: BacklogTrend = field(default_factory=BacklogTrend)
+    last_state: State | None = None
+    since_s: float = 0.0
 
     def takes(self, arrival: Arrival) -> bool:
         leads = arrival.kind == LEAD_CAPTURED or arrival.milestone == "completed"
@@ -279,7 +281,9 @@ class ScriptedDay:
             self._count(queue)
             queue.trend = BacklogTrend()
             return
-        self._metrics.sink_state(queue.name, state)
+        if state != queue.last_state:
+            queue.last_state, queue.since_s = state, minute_s
+        self._metrics.sink_state(queue.name, state, since_ms=round(queue.since_s * 1000))
         self._metrics.sink_waits(queue.name, WAITS_IN.get(state))
         self._metrics.standstill(queue.name, 0)
         if state == "active":

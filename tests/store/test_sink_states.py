@@ -8,7 +8,7 @@ import pytest
 
 from relay.core.sink_status import State
 from relay.store import Store
-from relay.store.sink_states import KEPT_MS, Span, last_state
+from relay.store.sink_states import KEPT_MS, LeftState, Span
 from tests.conftest import NOW_MS, ManualClock
 from tests.store.places import Place, PostgresPlace
 
@@ -54,13 +54,52 @@ async def test_changes_are_spans_after_a_restart(place: Place) -> None:
         }
 
 
-def test_the_last_state_goes_on_over_times_in_which_it_is_unknown() -> None:
-    assert last_state([]) is None
-    assert last_state([Span(None, 1, None)]) is None
-    active = Span("active", 1, 5)
-    parked = [active, Span("parked", 5, 10), Span(None, 10, 15), Span("parked", 15, 20)]
-    assert last_state([*parked, Span(None, 20, None)]) == Span("parked", 5, 20)
-    assert last_state([*parked, Span("active", 20, None)]) == Span("active", 20, None)
+async def left(store: Store, sink: str = "crm") -> LeftState | None:
+    return (await store.sink_states.left(("another", sink))).get(sink)
+
+
+async def test_a_state_in_which_a_sink_was_left_goes_on_over_unknown_times(store: Store) -> None:
+    assert await left(store) is None
+    await note(store, NOW_MS, crm=None, other="parked")
+    assert await left(store) is None
+    changes: dict[int, State | None] = {1: "active", 5: "parked", 10: None, 15: "parked", 20: None}
+    for at_ms, state in changes.items():
+        await note(store, NOW_MS + at_ms, crm=state)
+    assert await left(store) == LeftState("parked", NOW_MS + 5, was_parked=True)
+    await note(store, NOW_MS + 25, crm="active")
+    assert await left(store) == LeftState("active", NOW_MS + 25, was_parked=False)
+
+
+async def test_a_parked_sink_that_was_paused_since_is_still_known_as_parked(store: Store) -> None:
+    states: tuple[State | None, ...] = ("active", "parked", "paused", None, "paused")
+    for at_ms, state in enumerate(states):
+        await note(store, NOW_MS + at_ms, crm=state)
+    assert await left(store) == LeftState("paused", NOW_MS + 2, was_parked=True)
+
+
+async def test_a_state_is_as_old_as_it_is_however_long_changes_are_kept(store: Store) -> None:
+    await note(store, NOW_MS, crm="parked")
+    await note(store, NOW_MS + 2 * KEPT_MS, other="active")
+    assert await left(store) == LeftState("parked", NOW_MS, was_parked=True)
+
+
+async def test_states_in_which_sinks_were_left_are_those_of_a_plain_list(store: Store) -> None:
+    random = Random(7)
+    changes: list[tuple[int, State]] = []
+    for at_ms in range(NOW_MS, NOW_MS + 60):
+        state = random.choice((*STATES, None))
+        await note(store, at_ms, crm=state, other=random.choice(STATES))
+        if state is not None:
+            changes.append((at_ms, state))
+        if not changes:
+            continue
+        (last_ms, last), *before = reversed(changes)
+        for earlier_ms, earlier in before:
+            if earlier != last:
+                break
+            last_ms = earlier_ms
+        shown = [each for _, each in changes if each in ("active", "parked")]
+        assert await left(store) == LeftState(last, last_ms, shown[-1:] == ["parked"])
 
 
 async def test_the_same_state_again_adds_no_row(store: Store, place: Place) -> None:

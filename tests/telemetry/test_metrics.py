@@ -49,6 +49,7 @@ CONTRACT = {
     "relay_reconstructed_events_total": {"source", "event"},
 }
 OURS: dict[str, set[str]] = {
+    "relay_sink_state_timestamp_seconds": {"sink"},
     "relay_sink_waits_for": {"sink", "reason"},
     "relay_backlog_flow_per_second": {"sink", "direction"},
     "relay_backlog_expected_end_seconds": {"sink"},
@@ -148,6 +149,7 @@ def test_counters_end_in_total_and_times_are_histograms(metrics: Metrics) -> Non
         ("relay_oldest_pending_timestamp_seconds", {"sink": "crm"}),
         ("relay_dead_letters", {"sink": "crm"}),
         ("relay_sink_state", {"sink": "crm", "state": "throttled"}),
+        ("relay_sink_state_timestamp_seconds", {"sink": "crm"}),
         ("relay_sink_waits_for", {"sink": "crm", "reason": "rate"}),
         ("relay_sink_standstill_seconds", {"sink": "crm"}),
         ("relay_store_commit_seconds_count", {}),
@@ -270,8 +272,9 @@ def test_the_flow_of_a_sink_that_another_relay_dispatches_is_not_shown(metrics: 
 
 
 def test_a_sink_is_in_one_state_only(metrics: Metrics) -> None:
-    metrics.sink_state("crm", "active")
-    metrics.sink_state("crm", "parked")
+    metrics.sink_state("crm", "active", since_ms=1_500)
+    metrics.sink_state("crm", "parked", since_ms=2_500)
+    assert value(metrics, "relay_sink_state_timestamp_seconds", sink="crm") == 2.5
     assert value(metrics, "relay_sink_state", sink="crm", state="parked") == 1
     assert value(metrics, "relay_sink_state", sink="crm", state="active") == 0
 

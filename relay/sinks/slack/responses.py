@@ -52,23 +52,37 @@ MEANINGS: Mapping[str, Classification] = {
 }
 """Slack's answers, as words in the body (slack.md, section 2)."""
 
-_NOT_OK = Classification(
-    Misconfigured, "neither ok nor any answer of Slack's: something else answers at this URL"
-)
+_ACCEPTED = 202
+"""Slack never answers it."""
 
 
-def raise_for_status(response: Response, *, now_ms: int) -> None:
-    """Return where Slack has taken the message; raises Temporary, Refused or Misconfigured."""
+def raise_for_status(response: Response, *, other_service: str | None, now_ms: int) -> None:
+    """Return where Slack has taken the message; raises Temporary, Refused or Misconfigured.
+
+    `other_service` names the one that has the URL, if that is known not to be Slack.
+    """
     if response.status == 200 and _is_ok(response):
         return
-    classification = MEANINGS.get(_word(response))
-    if classification is None or (is_temporary(response) and classification.error is not Temporary):
-        responses.raise_for_status(response, now_ms=now_ms)
-        classification = _NOT_OK
     # Only known words are repeated: the rest of a response can hold anything.
     word = _word(response)
-    code = f"{response.status} {word}" if word in MEANINGS else str(response.status)
-    raise responses.error(classification, response, said=f"Slack says {code}", now_ms=now_ms)
+    classification = MEANINGS.get(word)
+    said = f"Slack says {response.status} {word}"
+    if classification is None or (is_temporary(response) and classification.error is not Temporary):
+        responses.raise_for_status(response, now_ms=now_ms)
+        classification = _not_slack(response.status, other_service)
+        said = str(response.status)
+    raise responses.error(classification, response, said=said, now_ms=now_ms)
+
+
+def _not_slack(status: int | None, other_service: str | None) -> Classification:
+    """Explain a success that is none of Slack's."""
+    if other_service is not None:
+        what = f"the URL is an address of {other_service}"
+    elif status == _ACCEPTED:
+        what = "something else answers at this URL, as Power Automate does to any post"
+    else:
+        what = "something else answers at this URL"
+    return Classification(Misconfigured, f"neither ok nor any answer of Slack's: {what}")
 
 
 def is_temporary(response: Response) -> bool:

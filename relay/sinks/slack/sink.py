@@ -27,6 +27,7 @@ from relay.outbound.message import samples
 from relay.sinks.slack.burst import Burst, DigestSettings
 from relay.sinks.slack.digest import EVENTS_MAX, digest
 from relay.sinks.slack.message import message, plain_message
+from relay.sinks.slack.other_services import other_service
 from relay.sinks.slack.responses import is_temporary, raise_for_status
 from relay.sinks.slack.template import OwnMessage
 
@@ -51,6 +52,16 @@ class Settings(SinkSettings, frozen=True, kw_only=True):
     """Slack's own limit for one hook (slack.md, section 3)."""
     digest: DigestSettings | None = None
     """Sums up bursts of events; digests ignore `text` and `blocks`."""
+
+    def warnings(self) -> Sequence[str]:
+        service = other_service(httpx.URL(self.url.reveal()).host)
+        if service is None:
+            return ()
+        warning = (
+            f"url: is an address of {service}, not of Slack: what it answers says nothing about a "
+            "message in Slack's form; let a sink of type http send it the event"
+        )
+        return (warning,)
 
     @property
     def reason_of_sends(self) -> WaitReason:
@@ -108,6 +119,7 @@ class SlackSink:
         self._clock = clock
         self._endpoint = http_client.Endpoint.of(url)
         self._root = http_client.Endpoint.of(url.copy_with(raw_path=b"/"))
+        self._other_service = other_service(url.host)
         self._words = words
         # A workflow trigger: any POST starts the workflow.
         self._is_workflow = not {"workflows", "triggers"}.isdisjoint(url.path.split("/"))
@@ -184,7 +196,9 @@ class SlackSink:
     def _raise_for_status(self, response: Response) -> None:
         # A workflow's 2xx has an empty body, or one of its own.
         if not (self._is_workflow and _is_success(response.status)):
-            raise_for_status(response, now_ms=self._clock.now_ms())
+            raise_for_status(
+                response, other_service=self._other_service, now_ms=self._clock.now_ms()
+            )
 
 
 def _is_success(status: int | None) -> bool:

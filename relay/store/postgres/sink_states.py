@@ -1,12 +1,12 @@
 """States of sinks in PostgreSQL: a row per change, by the relay that owns the sink."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from relay.core.minutes import MINUTE_MS
 from relay.core.sink_status import State
 from relay.store.postgres.driver import Database
 from relay.store.postgres.shared import Part
-from relay.store.sink_states import KEPT_MS, Span, spans_since
+from relay.store.sink_states import KEPT_MS, LeftState, Span, spans_since
 
 SKEW_MS = MINUTE_MS
 """Time by which another relay's clock may be ahead."""
@@ -16,6 +16,23 @@ SELECT DISTINCT ON (sink) sink, state FROM relay.sink_states WHERE at <= %s
 ORDER BY sink, at DESC
 """
 _AFTER = "SELECT sink, at, state FROM relay.sink_states WHERE at > %s ORDER BY at"
+_LEFT = """
+SELECT asked.sink, last.state, (
+    SELECT s.at FROM relay.sink_states AS s WHERE s.sink = asked.sink AND s.state = last.state
+    AND s.at > coalesce((
+        SELECT other.at FROM relay.sink_states AS other
+        WHERE other.sink = asked.sink AND other.state <> last.state ORDER BY other.at DESC LIMIT 1
+    ), -1)
+    ORDER BY s.at LIMIT 1
+), coalesce((
+    SELECT s.state = 'parked' FROM relay.sink_states AS s
+    WHERE s.sink = asked.sink AND s.state IN ('active', 'parked') ORDER BY s.at DESC LIMIT 1
+), false)
+FROM unnest(%(sinks)b::text[]) AS asked(sink) CROSS JOIN LATERAL (
+    SELECT s.state FROM relay.sink_states AS s
+    WHERE s.sink = asked.sink AND s.state IS NOT NULL ORDER BY s.at DESC LIMIT 1
+) AS last
+"""
 # Other relays note other sinks, and their clocks may be a little ahead.
 _IS_AHEAD = f"""
 {{row}}.at > %(now)s + CASE WHEN {{row}}.sink = ANY(%(sinks)b::text[]) THEN 0 ELSE {SKEW_MS} END
@@ -76,3 +93,8 @@ class PostgresSinkStates(Part):
                 since_ms, db.execute(_AT, (since_ms,)), db.execute(_AFTER, (since_ms,))
             )
         )
+
+    async def left(self, sinks: Collection[str]) -> Mapping[str, LeftState]:
+        values = {"sinks": list(sinks)}
+        rows = await self._shared.leaser.read(lambda db: db.execute(_LEFT, values).fetchall())
+        return {sink: LeftState(*state) for sink, *state in rows}

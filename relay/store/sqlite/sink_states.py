@@ -1,9 +1,9 @@
 """States of sinks in SQLite: a row per change."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from relay.core.sink_status import State
-from relay.store.sink_states import KEPT_MS, Span, spans_since
+from relay.store.sink_states import KEPT_MS, LeftState, Span, spans_since
 from relay.store.sqlite.driver import sqlite3
 from relay.store.sqlite.shared import Part
 
@@ -15,6 +15,21 @@ EXISTS (
 """
 _AT = "SELECT sink, max(at), state FROM sink_states WHERE at <= ? GROUP BY sink"
 _AFTER = "SELECT sink, at, state FROM sink_states WHERE at > ? ORDER BY at"
+_LEFT = """
+SELECT last.state, (
+    SELECT s.at FROM sink_states AS s WHERE s.sink = last.sink AND s.state = last.state
+    AND s.at > coalesce((
+        SELECT other.at FROM sink_states AS other
+        WHERE other.sink = last.sink AND other.state <> last.state ORDER BY other.at DESC LIMIT 1
+    ), -1)
+    ORDER BY s.at LIMIT 1
+), coalesce((
+    SELECT s.state = 'parked' FROM sink_states AS s
+    WHERE s.sink = last.sink AND s.state IN ('active', 'parked') ORDER BY s.at DESC LIMIT 1
+), 0)
+FROM sink_states AS last WHERE last.sink = ? AND last.state IS NOT NULL
+ORDER BY last.at DESC LIMIT 1
+"""
 _DROP_LATER = f"""
 DELETE FROM sink_states AS s WHERE at > :now AND {_IS_FOLLOWED.format(until="9e18")}
 """
@@ -52,3 +67,14 @@ class SqliteSinkStates(Part):
             return spans_since(since_ms, known, db.execute(_AFTER, (since_ms,)))
 
         return await self._reader.read(read)
+
+    async def left(self, sinks: Collection[str]) -> Mapping[str, LeftState]:
+        def read(db: sqlite3.Connection) -> dict[str, LeftState]:
+            rows = {sink: db.execute(_LEFT, (sink,)).fetchone() for sink in sinks}
+            return {sink: _left_state(*row) for sink, row in rows.items() if row is not None}
+
+        return await self._shared.leaser.read(read)
+
+
+def _left_state(state: State, since_ms: int, was_parked: int) -> LeftState:
+    return LeftState(state, since_ms, bool(was_parked))

@@ -199,7 +199,11 @@ class Metrics:
             "1 for the sink's current state, 0 for the others.",
             {"sink": OPEN, "state": STATES},
         )
-
+        self._state_since = self._registry.gauge(
+            "relay_sink_state_timestamp_seconds",
+            "Beginning of the sink's current state, over restarts.",
+            {"sink": OPEN},
+        )
         self._standstills = self._registry.gauge(
             "relay_sink_standstill_seconds",
             "Time for which an active sink has begun no due delivery, for no reason.",
@@ -301,9 +305,10 @@ class Metrics:
         self._dead[sink] = dead
         self._oldest[sink] = (oldest_ms or 0) / 1000
 
-    def sink_state(self, sink: str, state: str) -> None:
+    def sink_state(self, sink: str, state: str, *, since_ms: int) -> None:
         for known in STATES:
             self._states[sink, known] = known == state
+        self._state_since[sink] = since_ms / 1000
 
     def sink_waits(self, sink: str, reason: str | None) -> None:
         for known in WAITS:
@@ -314,7 +319,7 @@ class Metrics:
 
     def drop_sink_state(self, sink: str) -> None:
         """Stop exposing how a sink is that another relay dispatches now."""
-        for gauge in (self._states, self._waits):
+        for gauge in (self._states, self._state_since, self._waits):
             gauge.drop(sink)
         self._standstills[sink] = 0
         self.flows.drop(sink)

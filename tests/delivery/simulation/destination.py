@@ -21,9 +21,20 @@ MODES: tuple[Mode, ...] = (
     "refuses all",
 )
 
+_POISONOUS = "x"
+
 _HANG_S = 3600.0
 _FAILING_SHARE = 0.3
 """Of the events that a destination refuses, or fails on, while it takes others."""
+
+
+def poisonous(event: str) -> str:
+    """Make an event's id that of one which each destination refuses for ever."""
+    return event + _POISONOUS
+
+
+def is_poisonous(event: str) -> bool:
+    return event.endswith(_POISONOUS)
 
 
 class Destination:
@@ -36,11 +47,16 @@ class Destination:
         self._random = random
         self._duration_s = duration_s
 
-    async def take(self) -> SinkError | None:
-        """Take one event; return the error that its sink raises."""
+    async def take(self, events: Sequence[str]) -> list[SinkError | None]:
+        """Take a batch; return the error that the sink raises for each event."""
         if self.mode == "hangs":
             await asyncio.sleep(_HANG_S)
         await asyncio.sleep(self._duration_s * self._random.uniform(0.3, 1))
+        error = self._error()
+        is_reached = error is None or error.about_event or isinstance(error, Refused)
+        return [Refused("422") if is_reached and is_poisonous(each) else error for each in events]
+
+    def _error(self) -> SinkError | None:
         match self.mode:
             case "down":
                 return Temporary("no connection")
@@ -67,7 +83,7 @@ class SimulatedSink:
         *,
         begun: Callable[[list[str]], None],
         over: Callable[[list[str]], None],
-        took: Callable[[str, SinkError | None], None],
+        took: Callable[[Sequence[str], Sequence[SinkError | None]], None],
     ) -> None:
         self._destination = destination
         self._begun = begun
@@ -84,10 +100,8 @@ class SimulatedSink:
         ids = [event.id for event in events]
         self._begun(ids)
         try:
-            errors = [await self._destination.take()]
-            errors += [errors[0] for _ in ids[1:]]
-            for event_id, error in zip(ids, errors, strict=True):
-                self._took(event_id, error)
+            errors = await self._destination.take(ids)
+            self._took(ids, errors)
         finally:
             self._over(ids)
         return [SinkResponse(200) if error is None else error for error in errors]

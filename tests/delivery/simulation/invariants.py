@@ -1,11 +1,13 @@
 """What must hold in every run, judged from outside: by the tables, and by what destinations see."""
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from relay.core.errors import SinkError
 from tests.delivery.simulation.destination import Destination
 from tests.delivery.simulation.member import Member
+from tests.delivery.simulation.refusals import RefusalInvariants
 
 if TYPE_CHECKING:
     from tests.delivery.simulation.world import World
@@ -46,7 +48,7 @@ class Invariants:
         self._batches = 0
         self._last_start_s: defaultdict[str, float] = defaultdict(float)
         self._confirmed: dict[Key, float] = {}
-        self._refused: set[Key] = set()
+        self.refusals = RefusalInvariants(world)
         self._stands_since_s: dict[str, float] = {}
         self.longest_s = 0.0
         """The longest standstill."""
@@ -61,6 +63,7 @@ class Invariants:
             self._require_single(sink, event)
             self._require_turn(sink, event)
             self._require_reason(sink, event)
+            self.refusals.begun(sink, event)
             self._in_flight[sink, event] = _InFlight(member, self._batches)
         mine = sum(place[0] == sink and each.member is member for place, each in self._flights())
         if mine > destination.settings.slots():
@@ -72,12 +75,16 @@ class Invariants:
         """Note that a batch has ended, whatever came of it."""
         for event in events:
             self._in_flight.pop((destination.name, event), None)
+            self.refusals.over(destination.name, event)
 
-    def confirmed(self, destination: Destination, event: str) -> None:
-        self._confirmed[destination.name, event] = self._world.now_s
-
-    def refused(self, destination: Destination, event: str) -> None:
-        self._refused.add((destination.name, event))
+    def took(
+        self, destination: Destination, events: Sequence[str], errors: Sequence[SinkError | None]
+    ) -> None:
+        """Note what the destination has answered to a batch."""
+        for event, error in zip(events, errors, strict=True):
+            if error is None:
+                self._confirmed[destination.name, event] = self._world.now_s
+        self.refusals.took(destination.name, events, errors)
 
     def _flights(self) -> Iterator[tuple[Key, _InFlight]]:
         return iter(self._in_flight.items())
@@ -106,20 +113,20 @@ class Invariants:
     # Progress
 
     def look(self) -> None:
-        """Raise Violation for a sink that stands still."""
+        """Raise Violation for a sink that stands still, or whose good events wait for bad ones."""
         now_s = self._world.now_s
         for sink in self._world.destinations:
-            if not self._stands_still(sink):
+            reason = self._reason(sink)
+            closed = self._startable(sink) if reason in ("throttled", "parked") else ()
+            _require(self.refusals.look(sink, reason, closed))
+            first = next(self._startable(sink), None) if reason is None else None
+            if first is None:
                 self._stands_since_s.pop(sink, None)
                 continue
             stood_s = now_s - self._stands_since_s.setdefault(sink, now_s)
             self.longest_s = max(self.longest_s, stood_s)
             if stood_s > STANDSTILL_S:
-                first = next(self._startable(sink))
                 raise Violation(f"{sink} stands still for {stood_s:.1f} s; {first} is due")
-
-    def _stands_still(self, sink: str) -> bool:
-        return self._reason(sink) is None and next(self._startable(sink), None) is not None
 
     def _reason(self, sink: str) -> str | None:
         """Return why a sink with due deliveries begins none."""
@@ -158,7 +165,18 @@ class Invariants:
 
     def check_account(self) -> None:
         """Raise Violation unless every acknowledged event has reached its sinks."""
+        _require(self.refusals.lost())
+        dead = {
+            (sink, event)
+            for sink in self._world.destinations
+            for event, _ in self._world.engine.dead(sink)
+        }
         for event, sinks in self._world.sender.acknowledged.items():
             for sink in sinks:
-                if (sink, event) not in self._confirmed and (sink, event) not in self._refused:
+                if (sink, event) not in self._confirmed and (sink, event) not in dead:
                     raise Violation(f"{event} was acknowledged, and never reached {sink}")
+
+
+def _require(fault: str | None) -> None:
+    if fault is not None:
+        raise Violation(fault)

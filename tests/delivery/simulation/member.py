@@ -2,16 +2,17 @@
 
 import asyncio
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from relay.app.sink_history import SinkHistory
 from relay.core.backpressure import Backpressure
 from relay.core.cluster.timing import SURVEY_JITTER, SURVEY_S
 from relay.core.config_values import Duration
-from relay.core.errors import Refused, SinkError, StoreError
+from relay.core.errors import SinkError, StoreError
 from relay.core.sink import BatchSettings, Sink, SinkSettings
 from relay.delivery.supervisor import DispatcherSupervisor
 from relay.store.postgres.opening import FIRST_SAMPLES
@@ -30,9 +31,11 @@ GRACE = Duration.parse("5s")
 class SimulatedSupervisor(DispatcherSupervisor):
     """The real one, whose sinks lead to simulated destinations."""
 
-    def __init__(self, make: Callable[[str], Sink], **parts: Any) -> None:
+    def __init__(
+        self, settings: Iterable[SinkSettings], make: Callable[[str], Sink], **parts: Any
+    ) -> None:
         self._make = make
-        super().__init__((), **parts)
+        super().__init__(settings, **parts)
 
     def build(self, settings: Iterable[SinkSettings]) -> dict[str, Sink]:
         return {each.name: self._make(each.name) for each in settings}
@@ -54,14 +57,25 @@ class Member:
         self.store: Any = world.engine.store(self.line, number=number, lost=self._lost)
         self.clock: Clock = self.store.clock
         self.backpressure = Backpressure()
+        activity = ActivityStream(self.clock)
+        self._destinations = dict(world.destinations)
+        """Those of the config that it starts with."""
         self.supervisor = SimulatedSupervisor(
+            [each.settings for each in self._destinations.values()],
             lambda name: self._sink(world.destinations[name]),
             store=self.store,
             metrics=world.metrics,
             clock=self.clock,
             random=Random(world.random.random()),
             backpressure=self.backpressure,
-            activity=ActivityStream(self.clock),
+            activity=activity,
+        )
+        self._history = SinkHistory(
+            self.store,
+            statuses=self.supervisor.statuses,
+            downtime=lambda: None,
+            activity=activity,
+            clock=self.clock,
         )
         self.is_alive = True
         self.is_ready = False
@@ -77,11 +91,14 @@ class Member:
             for _ in range(FIRST_SAMPLES):
                 await self._world.engine.synchronize(self.store)
             await self.supervisor.start(group)
-            await self.reload(self._world.destinations)
+            tasks = [group.create_task(self._history.run()), group.create_task(self._survey())]
+            new = self._world.destinations.items() - self._destinations.items()
+            if new:
+                await self.reload(dict(new))
             self.is_ready = True
-            surveys = group.create_task(self._survey())
             await self._stop.wait()
-            surveys.cancel()
+            for task in tasks:
+                task.cancel()
 
     async def _survey(self) -> None:
         """Follow the store's clock as a cluster's surveys do."""
@@ -110,13 +127,11 @@ class Member:
             self._world.log(f"{self.name} sends {', '.join(events)} to {destination.name}")
             self._world.guard(partial(invariants.begun, destination, events, self))
 
-        def took(event: str, error: SinkError | None) -> None:
-            if error is None:
-                invariants.confirmed(destination, event)
-            elif isinstance(error, Refused):
-                invariants.refused(destination, event)
-            else:
-                self._world.log(f"{destination.name} fails: {error}")
+        def took(events: Sequence[str], errors: Sequence[SinkError | None]) -> None:
+            for event, error in zip(events, errors, strict=True):
+                if error is not None:
+                    self._world.log(f"{destination.name} fails on {event}: {error.reason}")
+            invariants.took(destination, events, errors)
 
         return kind(destination, begun=begun, over=partial(invariants.over, destination), took=took)
 

@@ -5,7 +5,7 @@ prove it to the tables.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -14,7 +14,7 @@ from uuid import UUID
 from relay.core.clock import ClockSample, SynchronizedClock
 from relay.core.event import Event
 from relay.core.routing import Verdict
-from relay.core.sink_status import SinkStatus
+from relay.core.sink_status import SinkStatus, State
 from relay.store import Offer
 from relay.store.keyed_digests import PersonDigests, TokenDigests
 from relay.store.ordering import OrderingKeys
@@ -27,14 +27,20 @@ from relay.store.postgres.shared import Shared
 from relay.store.postgres.transactions import Transactions
 from relay.store.postgres.vacuum import Vacuum
 from relay.store.postgres.visible_numbers import VisibleNumbers
-from relay.store.sink_states import Span
+from relay.store.sink_states import LeftState
 from tests.delivery.simulation.line import (
     BlockingConnection,
     Line,
     MachineClock,
     StepConnection,
 )
-from tests.delivery.simulation.tables import HISTORY, Ownership, TableDatabase, Tables
+from tests.delivery.simulation.tables import (
+    HISTORY,
+    Ownership,
+    StateChange,
+    TableDatabase,
+    Tables,
+)
 
 if TYPE_CHECKING:
     from relay.store.postgres.connection import Connection
@@ -68,9 +74,9 @@ class PostgresMember:
 
         self.ownership = SimulatedOwnership(tables, UUID(int=number), lost=lost)
         self.operations = Operations(tables, connection())
-        self.sink_states = SinkStates(connection())
         self._control = BlockingConnection(line, lambda count: partial(_now_ns, server, count))
         leaser, reader = connection(), connection()
+        self.sink_states = SinkStates(tables, leaser, connection())
         shared = Shared(
             leaser=leaser,
             reader=reader,
@@ -176,6 +182,12 @@ class PostgresEngine:
     def pending(self, sink: str) -> int:
         return self._tables.pending(sink)
 
+    def dead(self, sink: str) -> Iterator[tuple[str, bool]]:
+        """Yield the dead letters of a sink, and whether a replay had opened them."""
+        for row in self._tables.deliveries[sink].values():
+            if row.status == "dead":
+                yield self._tables.events[row.event].id, row.replay is not None
+
 
 class SimulatedOwnership:
     """Fulfils `Ownership` and `Fences` for one relay."""
@@ -220,13 +232,34 @@ class SimulatedOwnership:
 
 
 class SinkStates:
-    """No relay of a run records them: a takeover knows nothing of what was refused before."""
+    """The states that relays have recorded; `tests/store/test_sink_states.py` is about the SQL."""
 
-    def __init__(self, connection: "Connection") -> None:
-        self._connection = connection
+    def __init__(self, tables: Tables, leaser: "Connection", writer: "Connection") -> None:
+        self._tables = tables
+        self._leaser = leaser
+        self._writer = writer
 
-    async def since(self, since_ms: int) -> Mapping[str, Sequence[Span]]:
-        return await self._connection.read(lambda db: {})
+    async def note(self, states: Mapping[str, State | None], *, now_ms: int) -> None:
+        def note(_: object) -> None:
+            for sink, state in states.items():
+                self._tables.sink_states[sink].append(StateChange(now_ms, state))
+
+        await self._writer.read(note)
+
+    async def left(self, sinks: Collection[str]) -> Mapping[str, LeftState]:
+        def read(_: object) -> dict[str, LeftState]:
+            return {sink: left for sink in sinks if (left := self._left(sink)) is not None}
+
+        return await self._leaser.read(read)
+
+    def _left(self, sink: str) -> LeftState | None:
+        known = [each for each in self._tables.sink_states[sink] if each.state is not None]
+        if not known or (last := known[-1].state) is None:
+            return None
+        others = (number for number, each in enumerate(known, 1) if each.state != last)
+        since_ms = known[max(others, default=0)].at
+        shown = [each.state for each in known if each.state in ("active", "parked")]
+        return LeftState(last, since_ms, shown[-1:] == ["parked"])
 
 
 class Operations:

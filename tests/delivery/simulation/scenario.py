@@ -142,6 +142,16 @@ async def _fail(world: "World") -> None:
     world.log(f"{sink}: well")
 
 
+async def _refuse_all(world: "World") -> None:
+    sink = world.any_sink()
+    refusing = world.destinations[sink]
+    refusing.mode = "refuses all"
+    world.log(f"{sink} refuses all")
+    await asyncio.sleep(world.random.uniform(0.5, 6))
+    refusing.mode = "well"
+    world.log(f"{sink}: well")
+
+
 async def _set_clock(world: "World") -> None:
     if (member := world.any_member()) is not None:
         step_ms = world.random.choice(world.clock_steps_ms)
@@ -166,5 +176,5 @@ async def _cut(world: "World") -> None:
         await world.cut(member, seconds)
 
 
-_ALONE = (_stop, _kill, _pause, _retry, _reload, _fail, _fail, _set_clock)
+_ALONE = (_stop, _kill, _pause, _retry, _reload, _fail, _fail, _refuse_all, _set_clock)
 _SHARED = (*_ALONE, _hand_over, _hand_over, _lose, _cut, _replay, _set_clock, _set_database_clock)

@@ -8,7 +8,8 @@ from relay.core.delivery import Delivery
 from relay.core.errors import StoreError
 from relay.core.event import LEAD_CAPTURED, Event
 from relay.core.routing import Verdict
-from relay.store.postgres.leases import COST_FACTOR, LAG_MS
+from relay.store.postgres.leases import COST_FACTOR
+from tests.delivery.simulation.destination import poisonous
 from tests.delivery.simulation.member import Member
 
 if TYPE_CHECKING:
@@ -87,16 +88,32 @@ class Sender:
         sinks = [name for name, share in world.shares.items() if world.random.random() < share]
         if member is None or not sinks:
             return
+        event_id = self._next_id()
+        if world.poisonous_share and world.random.random() < world.poisonous_share:
+            event_id = poisonous(event_id)
+        verdicts = [verdict for sink in sinks if (verdict := self._verdict(event_id, sink))]
+        self._begin(event_id, verdicts, member)
+
+    def submit_good(self, sink: str) -> None:
+        """Submit a good event to one sink, with no other of its key before it."""
+        if (member := self._world.any_member()) is not None:
+            event_id = self._next_id()
+            key = None if self._world.destinations[sink].settings.ordered is None else event_id
+            if key is not None:
+                self._keys[sink, event_id] = key
+            self._begin(event_id, [Verdict(sink, "takes", "", key=key)], member)
+
+    def _next_id(self) -> str:
         self._number += 1
-        task = asyncio.get_running_loop().create_task(
-            self._store(f"e{self._number}", sinks, member)
-        )
+        return f"e{self._number}"
+
+    def _begin(self, event_id: str, verdicts: list[Verdict], member: Member) -> None:
+        task = asyncio.get_running_loop().create_task(self._store(event_id, verdicts, member))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _store(self, event_id: str, sinks: list[str], member: Member) -> None:
+    async def _store(self, event_id: str, verdicts: list[Verdict], member: Member) -> None:
         world, taken = self._world, set[str]()
-        verdicts = [verdict for sink in sinks if (verdict := self._verdict(event_id, sink))]
         event = Event(
             source="main",
             id=event_id,
@@ -119,7 +136,8 @@ class Sender:
 
         late = world.random.random() < _LATE_SHARE
         commit_s = world.random.uniform(0, _LATEST_S) if late else world.random.uniform(0, 0.03)
-        if commit_s > LAG_MS / 1000:
+        # A walk under way may have passed even one that is less late than `LAG_MS`.
+        if late:
             self.found_by_s[event_id] = world.now_s + commit_s + _FOUND_S
         try:
             await world.engine.accept(

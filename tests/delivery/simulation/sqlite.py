@@ -38,6 +38,10 @@ SELECT e.id FROM deliveries AS d JOIN events AS e ON e.seq = d.event
 WHERE d.sink = ? AND d.status = 'pending' AND d.due_at <= ? ORDER BY d.due_at, d.event
 """
 _PENDING = "SELECT count(*) FROM deliveries WHERE sink = ? AND status = 'pending'"
+_DEAD = """
+SELECT e.id, d.replay IS NOT NULL FROM deliveries AS d JOIN events AS e ON e.seq = d.event
+WHERE d.sink = ? AND d.status = 'dead'
+"""
 _NUMBER = "SELECT seq FROM events WHERE id = ? ORDER BY seq DESC LIMIT 1"
 _IS_PENDING = "SELECT status = 'pending' FROM deliveries WHERE event = ? AND sink = ?"
 _PATH = Path("simulated.db")
@@ -135,6 +139,12 @@ class SqliteEngine:
         if event not in self._seqs:
             self._seqs[event] = self._db.execute(_NUMBER, (event,)).fetchone()[0]
         return bool(self._db.execute(_IS_PENDING, (self._seqs[event], sink)).fetchone()[0])
+
+    def dead(self, sink: str) -> Iterator[tuple[str, bool]]:
+        """Yield the dead letters of a sink, and whether a replay had opened them."""
+        return (
+            (event, bool(is_replayed)) for event, is_replayed in self._db.execute(_DEAD, (sink,))
+        )
 
     def pending(self, sink: str) -> int:
         return int(self._db.execute(_PENDING, (sink,)).fetchone()[0])

@@ -17,6 +17,7 @@ from uuid import UUID
 import msgspec
 
 from relay.core.event import Event
+from relay.core.sink_status import State
 from relay.store import Tier
 from relay.store.postgres import due, due_queries, settle
 from relay.store.postgres.confirmation import CONFIRM
@@ -67,6 +68,13 @@ class Ownership(NamedTuple):
     fence: int
 
 
+class StateChange(NamedTuple):
+    """A row of `sink_states`."""
+
+    at: int
+    state: State | None
+
+
 class Tables:
     """The committed rows, with the indexes over the pending deliveries."""
 
@@ -76,6 +84,7 @@ class Tables:
         self.attempts: list[tuple[Any, ...]] = []
         self.ownership: dict[str, Ownership] = {}
         self.paused: dict[str, int] = {}
+        self.sink_states: defaultdict[str, list[StateChange]] = defaultdict(list)
         self._due: defaultdict[tuple[str, Tier], list[Place]] = defaultdict(list)
         self._turns: defaultdict[tuple[str, int], list[int]] = defaultdict(list)
         self._digests: dict[bytes, bytes] = {}

@@ -6,7 +6,11 @@ from typing import Any
 
 import pytest
 
+from relay.app.sink_history import SinkHistory
 from relay.core.clock import SynchronizedClock
+from relay.core.refusals import RefusalStreak
+from relay.delivery import circuit_breaker
+from relay.delivery.dispatcher import Dispatcher
 from relay.delivery.fetcher import Fetcher
 from relay.store.postgres import leases
 from relay.store.postgres.leases import SinkLeases, Walk
@@ -103,3 +107,28 @@ def test_a_key_whose_last_event_goes_first_is_found(monkeypatch: pytest.MonkeyPa
     trigger = ordering.TRIGGER.replace("SELECT min(event)", "SELECT max(event)")
     monkeypatch.setattr(ordering, "TRIGGER", trigger)
     assert "its key" in first_violation(SQLITE)
+
+
+def test_refusals_that_are_never_the_destinations_are_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(RefusalStreak, "judge", lambda self, error, **_: error)
+    assert "events in a row died" in first_violation(SEEDS)
+
+
+@pytest.mark.long
+def test_a_dispatcher_that_forgets_that_its_sink_was_parked_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Dispatcher, "distrust", lambda self: None)
+    assert "events in a row died" in first_violation(SEEDS)
+
+
+def test_a_parked_sink_that_is_recorded_late_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SinkHistory, "_state_changed", lambda self, activity: None)
+    assert "events in a row died" in first_violation(SEEDS)
+
+
+def test_rounds_of_probes_that_do_not_grow_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(circuit_breaker, "ROUND_MAX", 1)
+    assert "for refused ones" in first_violation(SEEDS)

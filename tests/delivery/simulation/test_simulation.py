@@ -49,7 +49,7 @@ def test_a_run_that_hangs_is_a_violation(monkeypatch: pytest.MonkeyPatch, *, wai
 def test_a_seed_reproduces_its_run_in_another_process() -> None:
     for seed in ("2", "3"):
         first, again = (simulate("--trace", seed, hash_seed=hash_seed) for hash_seed in ("1", "2"))
-        assert "sends e1 " in first
+        assert "sends e" in first
         assert again == first
 
 

@@ -50,6 +50,13 @@ _LOADS = (
 """Loads that never pause, faster than round trips, and some between whose events all is quiet."""
 
 
+_POISONOUS_SHARES = (0.0, 0.0, 0.1, 0.5, 0.9)
+"""Of the events that every destination refuses for ever."""
+
+_GOOD_EVERY_S = 0.5
+"""Time between the good events that open a sink once nothing else comes."""
+
+
 class World:
     """One run; everything in it follows from the seed. Even seeds run on PostgreSQL."""
 
@@ -107,8 +114,12 @@ class World:
         """
         self.invariants = Invariants(self)
         load = random.choice(_LOADS)
+        self.poisonous_share = random.choice(_POISONOUS_SHARES)
         self.sender = Sender(self, load)
-        self.log(f"{load}; {self.trip_s * 1000:g} ms for a round trip")
+        self.log(
+            f"{load}; {self.poisonous_share} of the events are poisonous; "
+            f"{self.trip_s * 1000:g} ms for a round trip"
+        )
         for number in range(random.choice((1, 2, 3))):
             self._add(f"sink{number + 1}")
         for _ in range(random.choice((2, 3)) if self.is_shared else 1):
@@ -133,7 +144,11 @@ class World:
         while left := sum(map(self.engine.pending, self.destinations)):
             if self.now_s > until_s:
                 raise Violation(f"{left} deliveries have not ended after {healed_in_s:g} s")
-            await asyncio.sleep(0.1)
+            for sink in self.destinations:
+                owner = self.owner(sink)
+                if owner is not None and owner.state(sink) == "parked":
+                    self.sender.submit_good(sink)
+            await asyncio.sleep(_GOOD_EVERY_S)
         self.invariants.check_account()
 
     async def _look(self) -> None:
@@ -183,6 +198,8 @@ class World:
         self.log(f"{member.name} starts, its clock {error_ms} ms ahead")
         if not self.is_shared:
             self._owners = dict.fromkeys(self.destinations, member)
+            for sink in self.destinations:
+                self.invariants.refusals.begins_anew(sink)
 
     def _ended(self, life: "asyncio.Task[None]") -> None:
         if not life.cancelled() and (error := life.exception()) is not None:
@@ -272,6 +289,7 @@ class World:
             return
         self.log(f"{member.name} takes {sink} over")
         self._owners[sink] = member
+        self.invariants.refusals.begins_anew(sink)
         self.engine.own(sink, member.store)
         self.changing.discard(sink)
         await _until_done(lambda: member.supervisor.begin(sink), member)
@@ -309,6 +327,7 @@ class World:
         """Add a sink, or replace it, at every relay."""
         self.changing.add(sink)
         fresh = {sink: self._add(sink)}
+        self.invariants.refusals.begins_anew(sink)
         for member in self.serving:
             await _until_done(partial(member.reload, fresh), member)
         if self.is_shared:
@@ -321,6 +340,7 @@ class World:
     def _add(self, sink: str) -> Destination:
         added, self.shares[sink] = scenario.destination(sink, self.random)
         self.destinations[sink] = added
+        self.metrics.add_sink(sink)
         self.log(f"{sink}: {added.settings.type}")
         return added
 

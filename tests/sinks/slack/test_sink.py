@@ -15,7 +15,9 @@ from relay.core.config_values import Rate
 from relay.core.errors import InvalidTemplate, Misconfigured, Refused, SinkError, Temporary
 from relay.core.event import KINDS, Event
 from relay.core.large_bodies import LARGE_BYTES
+from relay.outbound.http.responses import Response
 from relay.sinks.slack import sink as slack
+from relay.sinks.slack.responses import raise_for_status
 from relay.sinks.slack.template import OwnMessage
 
 PATH = "/services/T0SECRET0/B0SECRET0/markedhooktoken"
@@ -281,6 +283,23 @@ async def test_a_transient_error_is_temporary_after_one_post(
     assert isinstance(error, Temporary)
     assert len(hook.requests) == 1
     assert error.status == status
+
+
+@pytest.mark.parametrize(
+    ("status", "other_service", "reason"),
+    [
+        (200, None, "something else answers at this URL"),
+        (202, None, "something else answers at this URL, as Power Automate does to any post"),
+        (202, "Microsoft Teams", "the URL is an address of Microsoft Teams"),
+    ],
+)
+def test_the_reason_names_what_answers_in_slacks_place(
+    status: int, other_service: str | None, reason: str
+) -> None:
+    response = Response(status, {}, "", complete=True)
+    with pytest.raises(Misconfigured) as raised:
+        raise_for_status(response, other_service=other_service, now_ms=NOW_MS)
+    assert raised.value.reason == f"{status}: neither ok nor any answer of Slack's: {reason}"
 
 
 async def test_the_operator_reads_what_slack_said_what_it_means_and_what_to_do(hook: Hook) -> None:
