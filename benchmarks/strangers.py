@@ -33,7 +33,7 @@ _FORGED = b"Service-Signature: t=1772443800,v1=" + b"0" * 64 + b"\r\n"
 
 
 class Kind(NamedTuple):
-    """What each of a share of the connections sends, and whether it reads what is answered."""
+    """A part of the connections sends this, and reads the responses or not."""
 
     name: str
     sent: bytes

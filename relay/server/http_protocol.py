@@ -41,21 +41,22 @@ REQUEST_BYTES = 4096
 HEADER_BYTES = 384
 """What uvicorn and this module keep in memory for each, beside its text."""
 
-PIPELINED_BYTES = 128 * 1024
+PIPELINED_BYTES = 32 * 1024
 """What requests that wait for their responses may hold on one connection; what follows them is
 not parsed yet.
-
-A read may have thousands.
 """
 
-PIECE_BYTES = 4096
-"""Bytes that are parsed before the requests in them are counted."""
+PIECE_BYTES = 128
+"""Bytes that are parsed before the requests in them are counted, where they may be many."""
 
 WRITE_BYTES = 8 * 1024
 """Of responses that a client does not read; then it gets no further ones."""
 
 STALL_TIMEOUT_S = 60.0
 """Time in which a client has to read some of a response that waits for it."""
+
+_FEW = 4
+"""Requests that may come together without being counted, as nearly always."""
 
 _TOO_MANY = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
 _LOG = logging.getLogger(__name__)
@@ -69,7 +70,7 @@ class _Unsupported(Exception):
         self.status = status
 
 
-class HttpProtocol(asyncio.Protocol):
+class HttpProtocol(asyncio.BufferedProtocol):
     """Times out slow heads and the rest of refused bodies, and refuses anything but HTTP/1.
 
     Requests that were complete before a fault are answered in order.
@@ -113,6 +114,8 @@ class HttpProtocol(asyncio.Protocol):
         self._deaf = False
         self._retiring = False
         self._parsed: list[bytes] = []
+        self._chunks: list[bytes] = []
+        """Those of a chunked body that came together; they are passed on as one."""
         self._parser = self._new_parser()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -147,23 +150,24 @@ class HttpProtocol(asyncio.Protocol):
             self._stall.cancel()
             self._stall = None
 
-    def data_received(self, data: bytes) -> None:
-        if len(data) <= PIECE_BYTES and self._may_parse():
-            self._receive(data)
-        else:
-            self._held = data
-            self._receive_held()
-        self._count()
+    def get_buffer(self, sizehint: int) -> memoryview:
+        del sizehint
+        # One for all connections of a listener, because each is read and parsed at once.
+        return self._limit.memory.buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._held += self._limit.memory.buffer[:nbytes]
+        self._receive_held()
 
     def _receive_held(self) -> None:
-        rest = memoryview(self._held)
-        while rest and self._may_parse():
-            self._held = b""
-            self._receive(rest[:PIECE_BYTES])
-            rest = rest[PIECE_BYTES:]
-            self._count()
-        self._held = bytes(rest)
+        if self._held.count(b"HTTP/") <= _FEW and self._may_parse():
+            piece, self._held = self._held, b""
+            self._receive(piece)
+        while self._held and self._may_parse():
+            piece, self._held = self._held[:PIECE_BYTES], self._held[PIECE_BYTES:]
+            self._receive(piece)
         self._lingering.hold(is_held=bool(self._held))
+        self._count()
 
     def _may_parse(self) -> bool:
         """Whether more may be taken; a body has to come to its end if nothing else is due."""
@@ -187,12 +191,14 @@ class HttpProtocol(asyncio.Protocol):
         values = [value for name, value in self._headers if name.lower() == b"x-forwarded-for"]
         return b",".join(values).decode("latin-1")
 
-    def _receive(self, data: bytes | memoryview) -> None:
+    def _receive(self, data: bytes) -> None:
         # A request behind the last response would never be answered.
         if self._deaf or self.transport.is_closing():
             return
         self._unused += len(data)
         refusal = self._parse(data)
+        if self._chunks:
+            self._join_chunks()
         parsed, self._parsed = self._parsed, []
         if parsed:
             self._server.data_received(b"".join(parsed))
@@ -239,7 +245,7 @@ class HttpProtocol(asyncio.Protocol):
         return gives_way
 
     def verified(self) -> None:
-        """What has come so far is no stranger's."""
+        """Count nothing of what has come so far."""
         self._load = 0
         if self._is_counted:
             self._count()
@@ -337,7 +343,7 @@ class HttpProtocol(asyncio.Protocol):
         _LOG.warning(text)
         self._deaf = True
         client = self._limit.client(self._host, self._forwarded())
-        # What was parsed of the head would last for as long as its sender goes on.
+        # The sender may go on for seconds, and would keep what was parsed of the head.
         self._headers = []
         self._parser = self._new_parser()
         if self._owes_response():
@@ -370,14 +376,14 @@ class HttpProtocol(asyncio.Protocol):
             self._headers.append((name, value))
 
     def on_headers_complete(self) -> None:
+        if len(self._headers) > HEADERS_MAX:
+            raise _Unsupported(_TOO_MANY)
         if self._parser.get_http_version()[0] != "1":
             raise _Unsupported(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED)
         if self._parser.should_upgrade():
             if self._parser.get_method() == b"CONNECT":
                 raise _Unsupported(HTTPStatus.BAD_REQUEST)
             return
-        if len(self._headers) > HEADERS_MAX:
-            raise _Unsupported(_TOO_MANY)
         if not self._url.isascii() or httptools.parse_url(self._url).path is None:
             raise ValueError("no path")
         self._unused = 0
@@ -394,7 +400,12 @@ class HttpProtocol(asyncio.Protocol):
     def on_body(self, body: bytes) -> None:
         self._unused = 0
         self._load += len(body)
-        self._parsed.append(b"%x\r\n%b\r\n" % (len(body), body) if self._is_chunked else body)
+        (self._chunks if self._is_chunked else self._parsed).append(body)
+
+    def _join_chunks(self) -> None:
+        body = b"".join(self._chunks)
+        self._chunks = []
+        self._parsed.append(b"%x\r\n%b\r\n" % (len(body), body))
 
     def on_message_complete(self) -> None:
         # After an offer to upgrade the parser ends the request; `_ignore_upgrade` parses it again.
@@ -403,6 +414,8 @@ class HttpProtocol(asyncio.Protocol):
         self._in_body = False
         self._cancel_timeout()
         if self._is_chunked:
+            if self._chunks:
+                self._join_chunks()
             self._parsed.append(b"0\r\n\r\n")
         # A trailer can set `Connection: close` too.
         if not self._parser.should_keep_alive():

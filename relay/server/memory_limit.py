@@ -14,6 +14,12 @@ ADMIN_BYTES = 8 << 20
 UNCOUNTED_BYTES = 32 * 1024
 """What each connection may hold beside that; nearly every request fits, and costs no count."""
 
+READ_BYTES = 8 * 1024
+"""What is read from a connection at once.
+
+All connections may have that much within one turn of the loop, before one that gave way is gone.
+"""
+
 _BODIES = 4
 _SLACK = 16
 """Part of the limit that is made free at once, because looking for the largest takes time."""
@@ -33,6 +39,8 @@ class MemoryLimit:
     def __init__(self, total: int, *, reached: Callable[[str], None]) -> None:
         """`reached` is called with each address whose connections had to give way."""
         self.total = total
+        self.buffer = memoryview(bytearray(READ_BYTES))
+        """What all connections read into, one after the other."""
         self._reached = reached
         self._held: dict[Holder, tuple[str, int]] = {}
         self._by_address = Counter[str]()

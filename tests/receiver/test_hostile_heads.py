@@ -245,6 +245,14 @@ async def test_thousands_of_tiny_headers_are_refused_before_they_are_kept(
     assert (await relay.ask(post(EVENT))).status == 202
 
 
+@row(3, 49)
+async def test_an_offer_to_upgrade_allows_no_more_headers(relay: Relay) -> None:
+    request = upgrading(EVENT, "h2c", *[("a", "")] * (HEADERS_MAX - 4))
+    async with await relay.call() as caller:
+        assert (await caller.ask(request)).status == 431
+        assert await caller.is_closed()
+
+
 @row(49)
 async def test_requests_before_too_many_headers_are_answered(relay: Relay) -> None:
     async with await relay.call() as caller:
