@@ -346,11 +346,11 @@ class HttpProtocol(asyncio.BufferedProtocol):
         # The sender may go on for seconds, and would keep what was parsed of the head.
         self._headers = []
         self._parser = self._new_parser()
+        # Within a body, the app has the request and counts it.
+        if not (self._due and self._in_body):
+            self._not_http(status, client)
         if self._owes_response():
             return
-        # Within a body, the app has the request and counts it.
-        if not self._due:
-            self._not_http(status, client)
         headers = [
             *self._exchanges.headers,
             (b"content-type", b"text/plain; charset=utf-8"),

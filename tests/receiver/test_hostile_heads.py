@@ -261,6 +261,7 @@ async def test_requests_before_too_many_headers_are_answered(relay: Relay) -> No
         assert (answer.status, answer.headers["connection"]) == (202, "close")
         assert await caller.is_closed()
     assert relay.stored() == 1
+    assert await relay.counts("relay_rejected_total") == {("headers", "unknown"): 1}
 
 
 @row(49)
