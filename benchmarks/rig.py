@@ -149,8 +149,15 @@ class Running:
         return answer.json()
 
     def resident_mib(self) -> float:
+        return self._status_mib("VmRSS")
+
+    def peak_mib(self) -> float:
+        """Return the most that was ever resident."""
+        return self._status_mib("VmHWM")
+
+    def _status_mib(self, name: str) -> float:
         status = Path(f"/proc/{self._pid}/status").read_text(encoding="ascii")
-        kib = next(row.split()[1] for row in status.splitlines() if row.startswith("VmRSS"))
+        kib = next(row.split()[1] for row in status.splitlines() if row.startswith(name))
         return int(kib) / 1024
 
 

@@ -49,6 +49,7 @@ SHORT = {
     "scale": Short(("1000",), {"SINKS": (1,), "SECONDS": 1, "SETTLE_S": 0, "READS": 1}),
     "service_times": Short(("--seconds", "1", "--backlog", "3000")),
     "soak": Short(("800",), {"WARM_S": 1}),
+    "strangers": Short(("--connections", "20", "--seconds", "0.2")),
     "tails": Short((*FLOOD, "--rate", "200")),
 }
 

@@ -14,7 +14,7 @@ SECRET = "the-secret-of-the-tests"
 PATH = "/webhooks"
 PATIENCE_S = 5.0
 
-ALLOWED = frozenset({200, 202, 400, 401, 404, 405, 408, 413, 503, 505})
+ALLOWED = frozenset({200, 202, 400, 401, 404, 405, 408, 413, 431, 503, 505})
 """Every status that a caller may ever see; 400 and 505 are for what is not HTTP of version 1."""
 
 

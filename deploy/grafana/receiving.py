@@ -39,7 +39,7 @@ PANELS = [
                 "/ambiguous|malformed|missing/": SKY,
                 "/stale|future/": DOUBTFUL,
                 "/path|method/": GREY,
-                "/too_large|timeout|disconnected/": BLUE,
+                "/headers|too_large|timeout|disconnected/": BLUE,
                 "unavailable": BAD,
             },
             noValue="nothing was turned away",

@@ -14,6 +14,7 @@ from relay.receiver.reporter import RequestReporter
 from relay.receiver.secret_rotation import SecretRotations
 from relay.server.connection_limit import limited, public_total
 from relay.server.listener import Listener
+from relay.server.memory_limit import public_bytes
 from relay.store import Store
 from relay.telemetry.activity_stream import ActivityStream
 from relay.telemetry.metrics import Metrics
@@ -70,9 +71,10 @@ class PublicSide:
             reporter=reporter,
             clock=clock,
         )
-        limit = limited(
+        self._limit = limited(
             "public",
             public_total(files),
+            memory=public_bytes(config.server.max_body),
             is_trusted=self.receiver.trusts,
             metrics=metrics,
             clock=clock,
@@ -81,14 +83,15 @@ class PublicSide:
             self.receiver,
             config.server.listen,
             grace=config.server.drain_timeout,
-            limit=limit,
+            limit=self._limit,
             handed_over=handed_over,
-            not_http=metrics.not_http,
+            not_http=reporter.not_http,
         )
 
     def adopt(self, config: Config) -> None:
         self.receiver.adopt(config.sources, config.routes, limits=config.server)
         self.rotations.adopt(config.sources)
+        self._limit.memory.total = public_bytes(config.server.max_body)
         self.listener.grace = config.server.drain_timeout
 
     async def drain(self) -> None:

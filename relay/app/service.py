@@ -38,6 +38,7 @@ from relay.reconciliation.reconciler import Reconciler
 from relay.reconciliation.reporter import ReconciliationReporter
 from relay.server.connection_limit import admin_total, file_limit, limited
 from relay.server.listener import Listener
+from relay.server.memory_limit import ADMIN_BYTES
 from relay.server.sd_notify import ServiceManager
 from relay.server.socket_activation import Side
 from relay.store import Store, engines
@@ -213,6 +214,7 @@ class Service:
         limit = limited(
             "admin",
             admin_total(files),
+            memory=ADMIN_BYTES,
             is_trusted=self._public_side.receiver.trusts,
             metrics=self._metrics,
             clock=self._clock,

@@ -23,6 +23,7 @@ from relay.receiver.intake import Intake
 from relay.receiver.reporter import RequestReporter
 from relay.receiver.responses import Response
 from relay.receiver.secret_rotation import SecretRotations
+from relay.server.exchanges import VERIFIED
 from relay.telemetry.metrics import UNKNOWN
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,64}")
@@ -98,7 +99,7 @@ class Receiver:
         if self.draining:
             return await self._refuse(source.name, "unavailable", scope)
         try:
-            return await self._take(source, terms, scope["headers"], receive)
+            return await self._take(source, terms, scope, receive)
         except BodyRejected as error:
             return await self._refuse(source.name, error.reason, scope)
         except Rejected as error:
@@ -108,7 +109,7 @@ class Receiver:
             return await self._refuse(source.name, "unavailable", scope)
 
     async def _take(
-        self, source: SourceSettings, terms: _Terms, headers: Headers, receive: Receive
+        self, source: SourceSettings, terms: _Terms, scope: Scope, receive: Receive
     ) -> Response:
         """Read, verify and store a request, and build its response.
 
@@ -116,12 +117,14 @@ class Receiver:
         """
         body = None
         limits = terms.limits
+        headers: Headers = scope["headers"]
         try:
             with self._deadlines.within(limits.body_timeout.seconds) as deadline:
                 body = await _read(headers, receive, limit=limits.max_body)
                 now_ms = self._clock.now_ms()
                 verify = partial(authenticate, source, headers, body, now_ms=now_ms)
                 content, skew_s, secret = await self._worker.run(len(body), verify)
+                scope["state"][VERIFIED]()
                 self._reporter.verified(source.name, skew_s=skew_s, secret=secret, now_ms=now_ms)
                 deadline.extend(limits.ack_timeout.seconds)
                 outcome = await self._intake.store(content, terms.routes)
@@ -168,19 +171,21 @@ class Receiver:
 async def _read(headers: Headers, receive: Receive, *, limit: int) -> bytes:
     if _declared(headers) > limit:
         raise BodyRejected("too_large")
-    chunks: list[bytes] = []
-    size = 0
-    more = True
-    while more:
+    body = bytearray()
+    while True:
         message = await receive()
         if message["type"] == "http.disconnect":
             raise BodyRejected("disconnected")
-        chunks.append(message.get("body", b""))
-        size += len(chunks[-1])
-        if size > limit:
+        piece: bytes = message.get("body", b"")
+        if len(body) + len(piece) > limit:
             raise BodyRejected("too_large")
-        more = message.get("more_body", False)
-    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        is_last = not message.get("more_body", False)
+        if is_last and not body:
+            return piece
+        # Joined at once, because a list of tiny pieces would take many times their size.
+        body += piece
+        if is_last:
+            return bytes(body)
 
 
 async def _nothing(*_: object) -> Any:

@@ -11,8 +11,11 @@ from relay.core.routing import Verdict
 from relay.receiver.mismatches import Mismatches
 from relay.telemetry import log
 from relay.telemetry.activity_stream import ActivityStream
-from relay.telemetry.metrics import Metrics
+from relay.telemetry.metrics import UNKNOWN, Metrics
 from relay.telemetry.traffic import Traffic
+
+_HEAD_FAULTS = {431: "headers"}
+"""Refusals that a sender or a proxy can meet with what is good HTTP."""
 
 
 class RequestReporter:
@@ -73,6 +76,13 @@ class RequestReporter:
             skew_s=skew_s,
             **caller,
         )
+
+    def not_http(self, code: int, client: str) -> None:
+        """A request was refused by its head, before its path was known."""
+        self._metrics.not_http(code)
+        reason = _HEAD_FAULTS.get(code)
+        if reason is not None:
+            self.refused(UNKNOWN, reason, code=code, skew_s=None, client=client or None)
 
     def acknowledging(self, outcome: Outcome) -> None:
         """A request was stored in time."""

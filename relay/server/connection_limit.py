@@ -1,4 +1,4 @@
-"""Limits on a listener's connections, and eviction of idle ones.
+"""Limits on a listener's connections and on what they hold, and eviction of idle ones.
 
 Each connection is an open file, and a process without files left can neither accept nor send.
 """
@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import Any, Literal, Protocol
 
 from relay.core.clock import Clock
+from relay.server.memory_limit import PUBLIC_BYTES, MemoryLimit
 from relay.telemetry import log
 from relay.telemetry.metrics import Metrics
 
@@ -19,7 +20,7 @@ Listener = Literal["public", "admin"]
 
 _KEYS: Mapping[Listener, str] = {"public": "server.listen", "admin": "server.admin_listen"}
 
-Cause = Literal["total", "address", "busy", "files"]
+Cause = Literal["total", "address", "busy", "files", "memory"]
 """Why a connection was closed, refused or kept waiting; docs/metrics.md explains each."""
 
 ADVICE: Mapping[Cause, str] = {
@@ -27,12 +28,17 @@ ADVICE: Mapping[Cause, str] = {
     "address": "one address holds a fourth of all; if it is a proxy, put it into trusted_proxies",
     "busy": "all connections have a request under way; new ones wait in the kernel's queue",
     "files": "raise the limit of open files (LimitNOFILE= in the unit, ulimits in Compose)",
+    "memory": "requests that are not verified filled their memory; the largest of this address "
+    "were cut off: limit it in the proxy",
 }
 
 PUBLIC_MAX = 1024
 """A proxy in front needs far fewer: one for each request that it has in flight."""
 
 ADMIN_MAX = 128
+
+HOPS_MAX = 20
+"""Entries of X-Forwarded-For that are read, from the right."""
 
 _SHARE_OF_AN_ADDRESS = 4
 _IPV6_SITE_BITS = 64
@@ -54,6 +60,7 @@ class ConnectionLimit:
         self,
         total: int,
         *,
+        memory: int = PUBLIC_BYTES,
         is_trusted: Callable[[str], bool] = lambda _: False,
         reached: Callable[..., None] = lambda _, **__: None,
     ) -> None:
@@ -62,6 +69,7 @@ class ConnectionLimit:
         `reached` is called with the cause, and fields for a line of the log.
         """
         self.total = total
+        self.memory = MemoryLimit(memory, reached=lambda address: reached("memory", client=address))
         self.per_address = max(1, total // _SHARE_OF_AN_ADDRESS)
         self._is_trusted = is_trusted
         self.reached = reached
@@ -85,6 +93,25 @@ class ConnectionLimit:
         evicted = self.evict(site)
         self.reached("address", client=address)
         return evicted
+
+    def site(self, host: str, forwarded: str) -> str:
+        """Return the address or IPv6 site of `client`."""
+        return _site(self.client(host, forwarded))
+
+    def client(self, host: str, forwarded: str) -> str:
+        """Return the address that a request came from, by its peer and its X-Forwarded-For.
+
+        That header counts only from a trusted peer; behind it, addresses are text that may be none.
+        """
+        address = _unmapped(host)
+        for entry in reversed(forwarded.rsplit(",", HOPS_MAX)):
+            if not self._is_trusted(address):
+                break
+            try:
+                address = _unmapped(str(ipaddress.ip_address(entry.strip())))
+            except ValueError:
+                break
+        return address
 
     def evict(self, site: str | None = None) -> bool:
         """Close the connection, of any site or of one, that has been idle for longest.
@@ -122,6 +149,7 @@ def limited(
     listener: Listener,
     total: int,
     *,
+    memory: int,
     is_trusted: Callable[[str], bool],
     metrics: Metrics,
     clock: Clock,
@@ -140,7 +168,7 @@ def limited(
             **fields,
         )
 
-    return ConnectionLimit(total, is_trusted=is_trusted, reached=reached)
+    return ConnectionLimit(total, memory=memory, is_trusted=is_trusted, reached=reached)
 
 
 def file_limit() -> int:

@@ -5,17 +5,18 @@ The connection parses each request once and passes it on, as plain HTTP/1.1, to 
 
 import asyncio
 import logging
-from collections.abc import Callable, MutableMapping, Sequence
+from collections.abc import Callable, Sequence
 from http import HTTPStatus
-from typing import Any, cast
+from typing import cast
 
 import httptools
 import uvicorn
-from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.server import ServerState
 
 from relay.server.connection_limit import ConnectionLimit
+from relay.server.exchanges import STATE, Exchanges
 from relay.server.lingering import Lingering, unread
+from relay.server.memory_limit import UNCOUNTED_BYTES
 
 HEAD_TIMEOUT_S = 10.0
 """Request-head timeout, from the connection's start or the head's first byte.
@@ -30,72 +31,46 @@ The parser has none, and copies a whole line with each piece of it, so that a fe
 delay every acknowledgement.
 """
 
-PIPELINED_MAX = 64
-"""Requests of one connection that wait for their responses; what follows is not parsed yet.
+HEADERS_MAX = 100
+"""Maximum number of headers of a request, as in Apache's default; proxies add a dozen.
 
-uvicorn keeps kilobytes for each, and a read may hold thousands.
+A head of `HEAD_MAX` could have 15,000, and each takes a hundred times its bytes.
 """
 
-PIECE_BYTES = 4096
-"""Bytes that are parsed before the requests in them are counted."""
+REQUEST_BYTES = 4096
+HEADER_BYTES = 384
+"""What uvicorn and this module keep in memory for each, beside its text."""
+
+PIPELINED_BYTES = 32 * 1024
+"""What requests that wait for their responses may hold on one connection; what follows them is
+not parsed yet.
+"""
+
+PIECE_BYTES = 128
+"""Bytes that are parsed before the requests in them are counted, where they may be many."""
+
+WRITE_BYTES = 8 * 1024
+"""Of responses that a client does not read; then it gets no further ones."""
 
 STALL_TIMEOUT_S = 60.0
 """Time in which a client has to read some of a response that waits for it."""
 
-_STATE = "relay.connection"
+_FEW = 4
+"""Requests that may come together without being counted, as nearly always."""
+
+_TOO_MANY = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
 _LOG = logging.getLogger(__name__)
 
 
 class _Unsupported(Exception):
-    """A head that asks for another major version, or for a tunnel."""
+    """A head that asks for another major version or for a tunnel, or has too many headers."""
 
     def __init__(self, status: HTTPStatus) -> None:
         super().__init__(status.phrase)
         self.status = status
 
 
-class Exchanges:
-    """The ASGI app around a listener's app: tells each connection when its response is complete."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-        self.headers: Sequence[tuple[bytes, bytes]] = ()
-        """Sent with every response."""
-        self.tasks: set[asyncio.Task[Any]] = set()
-        """Tasks of the requests under way."""
-        self.completed = 0
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        connection: HttpProtocol = scope["state"].pop(_STATE)
-        # With the loop, because looking for it costs a system call in CPython 3.11.
-        task = cast("asyncio.Task[Any]", asyncio.current_task(connection.loop))
-        self.tasks.add(task)
-
-        complete = False
-
-        async def observed_send(message: MutableMapping[str, Any]) -> None:
-            nonlocal complete
-            if message["type"] == "http.response.start":
-                headers = [*self.headers, *message.get("headers", ())]
-                if connection.closes_after_response():
-                    headers.append((b"connection", b"close"))
-                message = {**message, "headers": headers}
-            elif not message.get("more_body"):
-                # Before it is sent, because uvicorn may close the connection right after it.
-                complete = True
-                connection.response_complete()
-            await send(message)
-
-        try:
-            await self._app(scope, receive, observed_send)
-        finally:
-            self.tasks.discard(task)
-            self.completed += 1
-            if not complete:
-                connection.response_complete()
-
-
-class HttpProtocol(asyncio.Protocol):
+class HttpProtocol(asyncio.BufferedProtocol):
     """Times out slow heads and the rest of refused bodies, and refuses anything but HTTP/1.
 
     Requests that were complete before a fault are answered in order.
@@ -109,16 +84,16 @@ class HttpProtocol(asyncio.Protocol):
         exchanges: Exchanges,
         *,
         connections: set["HttpProtocol"],
-        not_http: Callable[[int], None],
+        not_http: Callable[[int, str], None],
         limit: ConnectionLimit,
     ) -> None:
-        """`not_http` is called with the status of each response that the app did not make."""
+        """`not_http` is called with status and client of each response the app did not make."""
         self._exchanges = exchanges
         self._connections = connections
         self._not_http = not_http
         self._limit = limit
         make = cast("Callable[..., asyncio.Protocol]", config.http_protocol_class)
-        self._server = make(config=config, server_state=ServerState(), app_state={_STATE: self})
+        self._server = make(config=config, server_state=ServerState(), app_state={STATE: self})
         self.loop = asyncio.get_running_loop()
         self._keep_alive_s = config.timeout_keep_alive
         self._timeout: asyncio.TimerHandle | None = None
@@ -129,20 +104,29 @@ class HttpProtocol(asyncio.Protocol):
         """Bytes received since the last complete head or piece of a body."""
         self._due = 0
         """Requests, also incomplete ones, whose response is not complete."""
+        self._load = 0
+        """What these hold, in bytes of memory."""
+        self._is_counted = False
+        """Whether the listener counts what this connection holds."""
+        self._headers: list[tuple[bytes, bytes]] = []
         self._in_head = False
         self._in_body = False
         self._deaf = False
         self._retiring = False
         self._parsed: list[bytes] = []
+        self._chunks: list[bytes] = []
+        """Those of a chunked body that came together; they are passed on as one."""
         self._parser = self._new_parser()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._lingering = Lingering(cast("asyncio.Transport", transport), self._may_have_more)
         self.transport = cast("asyncio.Transport", self._lingering)
+        self.transport.set_write_buffer_limits(WRITE_BYTES)
         self._connections.add(self)
         self._server.connection_made(self.transport)
         peer = transport.get_extra_info("peername")
-        self._limit.enter(self, peer[0] if peer else "")
+        self._host = peer[0] if peer else ""
+        self._limit.enter(self, self._host)
         self._start_timeout(HEAD_TIMEOUT_S)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -150,6 +134,7 @@ class HttpProtocol(asyncio.Protocol):
         self._cancel_stall()
         self._connections.discard(self)
         self._limit.leave(self)
+        self._limit.memory.release(self)
         self._server.connection_lost(exc)
 
     def pause_writing(self) -> None:
@@ -165,18 +150,46 @@ class HttpProtocol(asyncio.Protocol):
             self._stall.cancel()
             self._stall = None
 
-    def data_received(self, data: bytes) -> None:
-        if len(data) <= PIECE_BYTES and self._due < PIPELINED_MAX:
-            self._receive(data)
-        else:
-            self._held = data
-            self._receive_held()
+    def get_buffer(self, sizehint: int) -> memoryview:
+        del sizehint
+        # One for all connections of a listener, because each is read and parsed at once.
+        return self._limit.memory.buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._held += self._limit.memory.buffer[:nbytes]
+        self._receive_held()
 
     def _receive_held(self) -> None:
-        while self._held and self._due < PIPELINED_MAX:
+        if self._held.count(b"HTTP/") <= _FEW and self._may_parse():
+            piece, self._held = self._held, b""
+            self._receive(piece)
+        while self._held and self._may_parse():
             piece, self._held = self._held[:PIECE_BYTES], self._held[PIECE_BYTES:]
             self._receive(piece)
         self._lingering.hold(is_held=bool(self._held))
+        self._count()
+
+    def _may_parse(self) -> bool:
+        """Whether more may be taken; a body has to come to its end if nothing else is due."""
+        return self._load < PIPELINED_BYTES or not self._owes_response()
+
+    def _count(self) -> None:
+        """Have the listener count what this connection holds, if it is more than a little."""
+        size = self._load + len(self._held)
+        if self._in_head:
+            size += self._unused + HEADER_BYTES * len(self._headers)
+        if size > UNCOUNTED_BYTES and not self.transport.is_closing():
+            if not self._is_counted:
+                self._is_counted = True
+                self._site = self._limit.site(self._host, self._forwarded())
+            self._limit.memory.hold(self, self._site, size)
+        elif self._is_counted:
+            self._is_counted = False
+            self._limit.memory.release(self)
+
+    def _forwarded(self) -> str:
+        values = [value for name, value in self._headers if name.lower() == b"x-forwarded-for"]
+        return b",".join(values).decode("latin-1")
 
     def _receive(self, data: bytes) -> None:
         # A request behind the last response would never be answered.
@@ -184,11 +197,15 @@ class HttpProtocol(asyncio.Protocol):
             return
         self._unused += len(data)
         refusal = self._parse(data)
+        if self._chunks:
+            self._join_chunks()
         parsed, self._parsed = self._parsed, []
         if parsed:
             self._server.data_received(b"".join(parsed))
         if refusal is None and self._unused > HEAD_MAX:
             refusal = HTTPStatus.BAD_REQUEST, "Request head too large."
+        if refusal is None and self._in_head and len(self._headers) > HEADERS_MAX:
+            refusal = _TOO_MANY, _TOO_MANY.phrase
         if refusal is not None:
             self._refuse(*refusal)
         # Never while a response is due: the close would cut it off.
@@ -220,13 +237,39 @@ class HttpProtocol(asyncio.Protocol):
             self.transport.abort()
         return idle
 
+    def give_way(self) -> bool:
+        """Close at once, unless there is only a complete request, whose response comes soon."""
+        gives_way = self._due != 1 or self._in_body or self._in_head or bool(self._held)
+        if gives_way:
+            self.transport.abort()
+        return gives_way
+
+    def verified(self) -> None:
+        """Count nothing of what has come so far."""
+        self._load = 0
+        if self._is_counted:
+            self._count()
+
     def closes_after_response(self) -> bool:
         """Whether the response that begins now is the connection's last."""
-        return (self._deaf or self._retiring) and self._due <= 1 + self._in_body
+        is_last = self._deaf or self._retiring
+        return (is_last and self._due <= 1 + self._in_body) or self._misses_body()
+
+    def _misses_body(self) -> bool:
+        """Whether the next response comes early, to a client that may leave the body out for it.
+
+        It is one that waits for "100 Continue" (RFC 9110, 10.1.1). Its next request would be taken
+        for the body. From others, the rest of the body is awaited.
+        """
+        is_early = self._in_body and self._due == 1
+        return is_early and any(name.lower() == b"expect" for name, _ in self._headers)
 
     def response_complete(self) -> None:
+        self._deaf = self._deaf or self._misses_body()
         self._due -= 1
-        if self._held and self._due < PIPELINED_MAX // 2:
+        if not self._due:
+            self.verified()
+        if self._held and self._may_parse():
             self.loop.call_soon(self._receive_held)
         if self._deaf or self._retiring:
             # uvicorn may still have to respond to a failure of the app.
@@ -245,8 +288,9 @@ class HttpProtocol(asyncio.Protocol):
 
     def _may_have_more(self) -> bool:
         """Whether the sender may still be sending a refused body or head."""
-        is_amid = (self._in_body and not self._due) or self._unused > HEAD_MAX
-        return is_amid or bool(self._held)
+        is_amid = self._in_body and not self._due
+        is_refused = self._unused > HEAD_MAX or (self._in_head and self._deaf)
+        return is_amid or is_refused or bool(self._held)
 
     def _new_parser(self) -> httptools.HttpRequestParser:
         parser = httptools.HttpRequestParser(self)
@@ -285,7 +329,11 @@ class HttpProtocol(asyncio.Protocol):
         self._parser.feed_data(head)
 
     def _head(self, headers: Sequence[tuple[bytes, bytes]]) -> bytes:
-        version = b"1.0" if self._parser.get_http_version() == "1.0" else b"1.1"
+        version = b"1.1"
+        if self._parser.get_http_version() == "1.0":
+            version = b"1.0"
+            # It knows no interim responses (RFC 9110, 10.1.1).
+            headers = [each for each in headers if each[0].lower() != b"expect"]
         lines = [b"%b %b HTTP/%b" % (self._parser.get_method(), self._url, version)]
         lines += [b"%b: %b" % each for each in headers]
         return b"\r\n".join([*lines, b"", b""])
@@ -294,11 +342,15 @@ class HttpProtocol(asyncio.Protocol):
         """Respond without the app, then close."""
         _LOG.warning(text)
         self._deaf = True
+        client = self._limit.client(self._host, self._forwarded())
+        # The sender may go on for seconds, and would keep what was parsed of the head.
+        self._headers = []
+        self._parser = self._new_parser()
+        # Within a body, the app has the request and counts it.
+        if not (self._due and self._in_body):
+            self._not_http(status, client)
         if self._owes_response():
             return
-        # Within a body, the app has the request and counts it.
-        if not self._due:
-            self._not_http(status)
         headers = [
             *self._exchanges.headers,
             (b"content-type", b"text/plain; charset=utf-8"),
@@ -313,7 +365,7 @@ class HttpProtocol(asyncio.Protocol):
     def on_message_begin(self) -> None:
         self._in_head = True
         self._url = b""
-        self._headers: list[tuple[bytes, bytes]] = []
+        self._headers = []
 
     def on_url(self, url: bytes) -> None:
         self._url += url
@@ -324,6 +376,8 @@ class HttpProtocol(asyncio.Protocol):
             self._headers.append((name, value))
 
     def on_headers_complete(self) -> None:
+        if len(self._headers) > HEADERS_MAX:
+            raise _Unsupported(_TOO_MANY)
         if self._parser.get_http_version()[0] != "1":
             raise _Unsupported(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED)
         if self._parser.should_upgrade():
@@ -339,11 +393,19 @@ class HttpProtocol(asyncio.Protocol):
         self._due += 1
         self._in_body = True
         self._is_chunked = any(name.lower() == b"transfer-encoding" for name, _ in self._headers)
-        self._parsed.append(self._head(self._headers))
+        head = self._head(self._headers)
+        self._load += REQUEST_BYTES + HEADER_BYTES * len(self._headers) + len(head)
+        self._parsed.append(head)
 
     def on_body(self, body: bytes) -> None:
         self._unused = 0
-        self._parsed.append(b"%x\r\n%b\r\n" % (len(body), body) if self._is_chunked else body)
+        self._load += len(body)
+        (self._chunks if self._is_chunked else self._parsed).append(body)
+
+    def _join_chunks(self) -> None:
+        body = b"".join(self._chunks)
+        self._chunks = []
+        self._parsed.append(b"%x\r\n%b\r\n" % (len(body), body))
 
     def on_message_complete(self) -> None:
         # After an offer to upgrade the parser ends the request; `_ignore_upgrade` parses it again.
@@ -352,6 +414,8 @@ class HttpProtocol(asyncio.Protocol):
         self._in_body = False
         self._cancel_timeout()
         if self._is_chunked:
+            if self._chunks:
+                self._join_chunks()
             self._parsed.append(b"0\r\n\r\n")
         # A trailer can set `Connection: close` too.
         if not self._parser.should_keep_alive():

@@ -12,7 +12,8 @@ from starlette.types import ASGIApp
 from relay.core.config_values import Address, Duration
 from relay.core.errors import ListenFailed
 from relay.server.connection_limit import ConnectionLimit
-from relay.server.http_protocol import Exchanges, HttpProtocol
+from relay.server.exchanges import Exchanges
+from relay.server.http_protocol import HttpProtocol
 from relay.telemetry import log
 
 BACKLOG = 2048
@@ -45,11 +46,11 @@ class Listener:
         grace: Duration,
         limit: ConnectionLimit,
         handed_over: socket.socket | None = None,
-        not_http: Callable[[int], None] = lambda _: None,
+        not_http: Callable[[int, str], None] = lambda *_: None,
     ) -> None:
         """A socket that was handed over listens already, and is served in place of the address.
 
-        `not_http` is called with the status of each response that the app did not make.
+        `not_http` is called with status and client of each response that the app did not make.
         """
         self._address = address if handed_over is None else Address.of(handed_over.getsockname())
         self._handed_over = handed_over

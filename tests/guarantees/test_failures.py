@@ -93,6 +93,12 @@ PROOFS = {
     "test_a_mistake_of_a_config_that_could_run_is_logged_and_used",
     "A request offers to upgrade": "tests/receiver/test_hostile_heads.py::"
     "test_an_offer_to_upgrade_is_ignored_and_its_event_is_taken",
+    "A request has more than 100": "tests/receiver/test_hostile_heads.py::"
+    "test_a_hundred_headers_are_taken_and_one_more_is_refused",
+    "Requests that are not verified": "tests/server/test_memory_limit.py::"
+    "test_bodies_that_never_come_to_an_end_give_way_to_signed_ones",
+    "A request with `Expect": "tests/receiver/test_early_responses.py::"
+    "test_an_early_response_to_a_sender_that_waits_closes_the_connection",
     "More connections than the relay": "tests/server/test_connection_limit.py::"
     "test_idle_connections_beyond_all_files_silence_neither_listener",
     "An event makes a template": "tests/sinks/test_destinations.py::"

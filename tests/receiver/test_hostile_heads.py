@@ -3,11 +3,13 @@
 All at the socket, whatever parses the bytes.
 """
 
+import asyncio
 from collections.abc import Callable
 
 import pytest
 
-from tests.caller import PATH, head, post, signed
+from relay.server.http_protocol import HEADERS_MAX
+from tests.caller import PATH, Caller, head, post, signed
 from tests.loop_watch import UvLoop
 from tests.receiver.hostile import EVENT
 from tests.receiver.rows import row
@@ -198,3 +200,75 @@ async def test_a_request_without_a_version_is_not_supported(relay: Relay) -> Non
     async with await relay.call() as caller:
         assert (await caller.ask(b"GET /webhooks\r\n\r\n")).status in (400, 505)
         assert await caller.is_closed()
+
+
+def with_headers(count: int) -> bytes:
+    """A signed event whose head has this many headers, all but a few of them empty."""
+    return post(EVENT, *[("a", "")] * (count - 3))
+
+
+@row(3, 49)
+async def test_a_hundred_headers_are_taken_and_one_more_is_refused(relay: Relay) -> None:
+    async with await relay.call() as caller:
+        assert (await caller.ask(with_headers(HEADERS_MAX))).status == 202
+        answer = await caller.ask(with_headers(HEADERS_MAX + 1))
+        assert (answer.status, answer.headers["connection"]) == (431, "close")
+        assert await caller.is_closed()
+    assert await relay.counts("relay_rejected_total") == {("headers", "unknown"): 1}
+    assert (await relay.counts("relay_requests_total"))["431", "unknown"] == 1
+    (line,) = relay.lines("request.refused")
+    assert (line["reason"], line["code"], line["client"]) == ("headers", 431, "127.0.0.1")
+
+
+@row(3, 49, 50)
+async def test_of_too_many_headers_the_forwarded_address_is_still_the_clients(relay: Relay) -> None:
+    request = post(EVENT, ("X-Forwarded-For", SENDER), *[("a", "")] * HEADERS_MAX)
+    assert (await relay.ask(request)).status == 431
+    (line,) = relay.lines("request.refused")
+    assert line["client"] == SENDER
+
+
+@row(3, 49)
+@pytest.mark.parametrize("end", [b"\r\n", b""], ids=["whole", "unfinished"])
+async def test_thousands_of_tiny_headers_are_refused_before_they_are_kept(
+    relay: Relay, end: bytes
+) -> None:
+    request = b"POST /webhooks HTTP/1.1\r\n" + b"a:\r\n" * 15_000 + end
+    async with await relay.call() as caller:
+        caller.write(request * 4)
+        await caller.flush()
+        answer = await caller.answer()
+        assert (answer.status, answer.headers["connection"]) == (431, "close")
+        (connection,) = relay.service.public._connections
+        assert connection._headers == []
+        assert await caller.is_closed()
+    assert (await relay.ask(post(EVENT))).status == 202
+
+
+@row(3, 49)
+async def test_an_offer_to_upgrade_allows_no_more_headers(relay: Relay) -> None:
+    request = upgrading(EVENT, "h2c", *[("a", "")] * (HEADERS_MAX - 4))
+    async with await relay.call() as caller:
+        assert (await caller.ask(request)).status == 431
+        assert await caller.is_closed()
+
+
+@row(49)
+async def test_requests_before_too_many_headers_are_answered(relay: Relay) -> None:
+    async with await relay.call() as caller:
+        caller.write(post(EVENT) + with_headers(HEADERS_MAX + 1) + post(OTHER))
+        answer = await caller.answer()
+        assert (answer.status, answer.headers["connection"]) == (202, "close")
+        assert await caller.is_closed()
+    assert relay.stored() == 1
+    assert await relay.counts("relay_rejected_total") == {("headers", "unknown"): 1}
+
+
+@row(49)
+async def test_the_admin_listener_takes_no_more_headers_either(relay: Relay) -> None:
+    port = relay.service.admin.port
+    async with Caller(*await asyncio.open_connection("127.0.0.1", port)) as caller:
+        request = head("GET", "/healthz", *[("a", "")] * (HEADERS_MAX + 1))
+        assert (await caller.ask(request)).status == 431
+        assert await caller.is_closed()
+    assert await relay.counts("relay_rejected_total") == {}

@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from relay.core.config_values import Address, Duration
 from relay.core.errors import ListenFailed
 from relay.server.connection_limit import PUBLIC_MAX, ConnectionLimit
-from relay.server.http_protocol import PIECE_BYTES, PIPELINED_MAX
+from relay.server.http_protocol import PIECE_BYTES, PIPELINED_BYTES, REQUEST_BYTES
 from relay.server.listener import Listener, bind
 from tests.loop_watch import PlainLoop, UvLoop
 
@@ -436,7 +436,7 @@ async def test_of_requests_without_a_pause_only_some_wait_at_a_time_and_all_are_
             assert head.startswith(b"HTTP/1.1 200 OK\r\n")
             assert await reader.readexactly(len("127.0.0.1")) == b"127.0.0.1"
     assert len(waiting) == count
-    assert max(waiting) <= PIPELINED_MAX + PIECE_BYTES // len(request())
+    assert max(waiting) <= PIPELINED_BYTES // REQUEST_BYTES + PIECE_BYTES // len(request()) + 1
 
 
 async def test_a_client_that_reads_nothing_of_its_responses_is_cut_off(

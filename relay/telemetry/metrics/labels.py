@@ -7,15 +7,15 @@ from relay.core.event import KINDS, WEBHOOK_TEST
 from relay.core.sink_status import WaitReason
 
 CODES = (200, 202, 401, 404, 405, 408, 413, 503)
-NOT_HTTP = (400, 505)
-"""Response codes for requests that are not HTTP/1, so their source is unknown."""
+NOT_HTTP = (400, 431, 505)
+"""Response codes for requests whose head is refused, so their source is unknown."""
 REASONS = (
     *get_args(RejectReason),
     *get_args(BodyFault),
-    *("unavailable", "method", "path"),
+    *("unavailable", "method", "path", "headers"),
 )
 LISTENERS = ("public", "admin")
-LIMITS = ("total", "address", "busy", "files")
+LIMITS = ("total", "address", "busy", "files", "memory")
 SETTLED = ("delivered", "dead")
 DROPPED = ("count", "bytes", "rate", "store")
 ENRICHED = ("answered", "cached", "erased", "late", "failed", "paused", "busy")
