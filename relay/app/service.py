@@ -130,11 +130,13 @@ class Service:
             refetch=self.supervisor.refetch,
             progressed=partial(self._activity.count, "change"),
         )
+        self._health = AcceptanceHealth(clock)
+        self._readiness = Readiness(store, clock, self._health, lambda: self._stopping)
         self._watchdog = Watchdog(
             self._manager,
             store=store,
             statuses=self.supervisor.statuses,
-            trouble=lambda: self._maintenance.trouble,
+            problems=self._readiness.problems,
             clock=clock,
             hang_timer=host.hang_timer,
         )
@@ -156,7 +158,6 @@ class Service:
             wake=self.supervisor.wake,
         )
         files = file_limit()
-        self._health = AcceptanceHealth(clock)
         self._public_side = PublicSide(
             config,
             store,
@@ -191,7 +192,7 @@ class Service:
         services = AdminServices(
             store=self._store,
             auditor=auditor,
-            readiness=Readiness(self._store, self._clock, self._health, lambda: self._stopping),
+            readiness=self._readiness,
             sinks=self.supervisor,
             watch_histories=self._enrichment,
             erasures=self._eraser,
