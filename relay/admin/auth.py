@@ -11,6 +11,7 @@ from relay.admin.clients import client_of
 from relay.admin.guessing import GuessLimits
 from relay.admin.problem import problem
 from relay.core.config_values import Network, Secret
+from relay.server.http_protocol import keep
 
 
 class BearerAuth:
@@ -55,7 +56,8 @@ class BearerAuth:
                 {"Retry-After": str(taken.wait_s)},
             )
         if hmac.compare_digest(presented, token.reveal().encode()):
-            self._limits.right(taken)
+            self._limits.right(taken, "admin")
+            keep(scope)
             return None
         self._limits.wrong(taken)
         return _unauthorized()

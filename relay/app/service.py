@@ -13,6 +13,7 @@ import msgspec
 
 from relay.admin import AdminServices, admin_app
 from relay.admin.audit import Auditor
+from relay.admin.known_clients import KnownClients
 from relay.admin.readiness import Readiness
 from relay.app.adoption import Adoption, show_totals
 from relay.app.enrichment import Enrichment
@@ -158,6 +159,7 @@ class Service:
             wake=self.supervisor.wake,
         )
         files = file_limit()
+        self._known_clients = KnownClients(store.sessions, clock)
         self._public_side = PublicSide(
             config,
             store,
@@ -192,6 +194,7 @@ class Service:
         services = AdminServices(
             store=self._store,
             auditor=auditor,
+            known_clients=self._known_clients,
             readiness=self._readiness,
             sinks=self.supervisor,
             watch_histories=self._enrichment,
@@ -209,15 +212,16 @@ class Service:
             traffic=self._traffic,
             config=lambda: self._reloader.config,
         )
+        connections = admin_total(files)
         limit = limited(
             "admin",
-            admin_total(files),
+            connections,
             is_trusted=self._public_side.receiver.trusts,
             metrics=self._metrics,
             clock=self._clock,
         )
         return Listener(
-            admin_app(services),
+            admin_app(services, connections=connections),
             config.server.admin_listen,
             grace=ADMIN_GRACE,
             limit=limit,
@@ -297,6 +301,7 @@ class Service:
         await self.supervisor.report_orphans()
         await self._maintenance.show_gauges()
         await self._rotations.load()
+        await self._known_clients.exchange()
         return True
 
     async def _start(self, parts: asyncio.TaskGroup, again: asyncio.Event) -> None:
@@ -310,6 +315,7 @@ class Service:
             self._eraser.run(),
             self.reconciler.run(),
             self._rotations.run(),
+            self._known_clients.run(),
             self._reloader.run(again),
             *self._watchdog.tasks(),
         )

@@ -43,6 +43,7 @@ STALL_TIMEOUT_S = 60.0
 """Time in which a client has to read some of a response that waits for it."""
 
 _STATE = "relay.connection"
+_KEEP = "relay.keep"
 _LOG = logging.getLogger(__name__)
 
 
@@ -52,6 +53,12 @@ class _Unsupported(Exception):
     def __init__(self, status: HTTPStatus) -> None:
         super().__init__(status.phrase)
         self.status = status
+
+
+def keep(scope: Scope) -> None:
+    """Never evict the connection while this request lasts, even if its client reads slowly."""
+    if (connection := scope.get("state", {}).get(_KEEP)) is not None:
+        connection.is_kept = True
 
 
 class Exchanges:
@@ -67,6 +74,7 @@ class Exchanges:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         connection: HttpProtocol = scope["state"].pop(_STATE)
+        scope["state"][_KEEP] = connection
         # With the loop, because looking for it costs a system call in CPython 3.11.
         task = cast("asyncio.Task[Any]", asyncio.current_task(connection.loop))
         self.tasks.add(task)
@@ -133,6 +141,8 @@ class HttpProtocol(asyncio.Protocol):
         self._in_body = False
         self._deaf = False
         self._retiring = False
+        self.is_kept = False
+        """Whether the request under way is that of an operator."""
         self._parsed: list[bytes] = []
         self._parser = self._new_parser()
 
@@ -213,12 +223,12 @@ class HttpProtocol(asyncio.Protocol):
             self.transport.close()
 
     def evict(self) -> bool:
-        """Close at once if no request is under way; returns whether it did."""
-        idle = self._is_idle()
-        if idle:
+        """Close at once if only the client is waited for; returns whether it did."""
+        evictable = self._is_idle() or (self._waits_for_client() and not self.is_kept)
+        if evictable:
             # A close would wait for a client that does not read its last response.
             self.transport.abort()
-        return idle
+        return evictable
 
     def closes_after_response(self) -> bool:
         """Whether the response that begins now is the connection's last."""
@@ -226,6 +236,7 @@ class HttpProtocol(asyncio.Protocol):
 
     def response_complete(self) -> None:
         self._due -= 1
+        self.is_kept = False
         if self._held and self._due < PIPELINED_MAX // 2:
             self.loop.call_soon(self._receive_held)
         if self._deaf or self._retiring:
@@ -238,6 +249,10 @@ class HttpProtocol(asyncio.Protocol):
 
     def _is_idle(self) -> bool:
         return not (self._due or self._held or unread(self.transport))
+
+    def _waits_for_client(self) -> bool:
+        """Whether the client has not sent the rest of a body, or does not read its responses."""
+        return (self._in_body and not self._owes_response()) or self._stall is not None
 
     def _owes_response(self) -> bool:
         """Whether a complete request waits for its response."""

@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from relay.admin import AdminServices, admin_app, guessing
+from relay.admin.known_clients import KnownClients
 from relay.admin.readiness import Readiness
 from relay.config import AdminSettings, Config, ServerSettings
 from relay.core.acceptance_health import AcceptanceHealth
@@ -54,6 +55,13 @@ class Probed:
             raise self.error
 
 
+class Fingerprints:
+    """Sessions of which only fingerprints are asked for."""
+
+    def fingerprint(self, token: str) -> bytes:
+        return token.encode()
+
+
 @asynccontextmanager
 async def serving(
     store: object, clock: Clock, *, token: str | None = TOKEN, draining: bool = False
@@ -65,6 +73,7 @@ async def serving(
         AdminServices(
             store=store,  # type: ignore[arg-type]
             auditor=None,  # type: ignore[arg-type]
+            known_clients=KnownClients(Fingerprints(), clock),  # type: ignore[arg-type]
             readiness=Readiness(store, clock, AcceptanceHealth(clock), lambda: draining),  # type: ignore[arg-type]
             sinks=None,  # type: ignore[arg-type]
             watch_histories=None,  # type: ignore[arg-type]
