@@ -88,7 +88,7 @@ class GuessLimits:
         """
         now_s, places = self._clock.monotonic(), _places(client)
         mark = self._known.mark("address", *places[0])
-        # Others can use its address, or name it beside the proxy; nobody else has its identifier.
+        # Other programs can use its address, or name it beside the proxy, but have no identifier.
         if browser is not None and self._browser_mark(browser) not in self._known:
             browser = None
         taken = Try(0, self._digest(token), mark, browser)

@@ -48,7 +48,7 @@ class KnownClients:
             self._noted.set()
 
     async def exchange(self) -> None:
-        """Store what was noted, and read what all relays know; raises StoreError."""
+        """Store the noted clients, and read those of all relays; raises StoreError."""
         noted = list(self._unsaved.values())
         now_ms = self._clock.now_ms()
         if noted:
@@ -60,12 +60,12 @@ class KnownClients:
         self._known = stored | self._unsaved
 
     async def run(self) -> None:
-        """Exchange what is noted at once, and what other relays know each minute."""
+        """Store noted clients at once, and read those of other relays each minute."""
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(EXCHANGE_EVERY_S):
                     await self._noted.wait()
             self._noted.clear()
-            # What is not stored yet is tried again with the next exchange.
+            # The next exchange stores the noted clients that this one has not.
             with suppress(StoreError):
                 await self.exchange()

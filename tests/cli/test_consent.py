@@ -13,7 +13,7 @@ CONFIG = (
     '[source.api]\nbase_url = "http://127.0.0.1:{port}"\nkey = "key_of_the_tests_0123456789"\nendpoint = "wh_1"\n'
     '[server]\nadmin_listen = "127.0.0.1:{port}"\n[admin]\ntoken = "a-token-of-the-tests"\n'
 )
-"""Of a relay and an API that are not there: whoever asks them has got past the question."""
+"""Of a relay and an API that are not there: a command that connects has passed the question."""
 
 COMMANDS = {
     "erase ada@example.com": "Remove all stored data of ada@example.com?",

@@ -168,7 +168,7 @@ async def test_a_removal_is_told_to_the_relay_and_its_status_says_that_nothing_c
         developer.config.write_text(config.replace(endpoint, "wh_none"), encoding="utf-8")
         await developer.run("reload")
         replaced = json.loads((await developer.run("status --json")).output)
-    assert "The relay's status says so until events come again." in removed.output
+    assert "The relay's status shows it until events come again." in removed.output
     assert before["problems"] == []
     (problem,) = after["problems"]
     what = "nothing can arrive at source main: its webhook endpoint was removed"
@@ -195,7 +195,7 @@ async def test_a_removal_without_a_relay_says_that_its_status_will_not_show_it(
         await developer.register()
         removed = await developer.run("endpoint remove")
     assert removed.exit_code == 0
-    assert "The running relay was not told, so its status will not say so: " in removed.output
+    assert "The running relay was not notified, so its status does not show it: " in removed.output
 
 
 @pytest.mark.parametrize(

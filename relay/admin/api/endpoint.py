@@ -1,4 +1,4 @@
-"""Notes of what became of a source's webhook endpoint, which the video service does not report."""
+"""Notes of changes to a source's webhook endpoint, which the video service does not report."""
 
 from typing import Literal
 
@@ -11,7 +11,7 @@ from relay.admin.services import AdminServices
 
 
 class EndpointChange(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of the endpoint at the video service."""
+    """A change of the endpoint at the video service."""
 
     change: Literal["registered", "removed"]
     endpoint: Text | None = None

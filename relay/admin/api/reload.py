@@ -12,7 +12,7 @@ from relay.core.errors import Fault
 
 
 class Reloaded(Changes, frozen=True, kw_only=True):
-    """What changed, and what is wrong with the config that is in use now."""
+    """The changes, and the mistakes and warnings of the config that is in use now."""
 
     mistakes: Sequence[Fault]
     """What the next release refuses."""

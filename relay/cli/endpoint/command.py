@@ -69,7 +69,7 @@ def deliveries(sender: SenderApi) -> Output:
 def remove(sender: SenderApi, *, yes: bool) -> Output:
     """Remove the webhook endpoint: the video service sends nothing more to it.
 
-    The running relay is told, and its status says so until events come again.
+    The running relay is notified, and its status shows it until events come again.
     """
     question = f"Remove {sender.endpoint} of source {sender.source}? Nothing can arrive then."
     confirm(safe(question), yes=yes)
@@ -82,9 +82,9 @@ def remove(sender: SenderApi, *, yes: bool) -> Output:
 def _removed(sender: SenderApi, unnoted: str | None) -> Iterator[str]:
     yield safe(f"{sender.source}: removed {sender.endpoint}")
     if unnoted is None:
-        yield "The relay's status says so until events come again."
+        yield "The relay's status shows it until events come again."
     else:
-        yield f"The running relay was not told, so its status will not say so: {unnoted}"
+        yield f"The running relay was not notified, so its status does not show it: {unnoted}"
     yield f"Take `endpoint` out of its [source.api] in {safe(str(sender.file))}."
 
 

@@ -1,7 +1,6 @@
-"""Tells the running relay what became of a webhook endpoint, so that its status can say so.
+"""Notifies the running relay of a changed webhook endpoint, so that its status can show it.
 
-The endpoint is the video service's, which says nothing of it to the relay. The relay may be down,
-or another one than this config's: that never fails the command.
+The video service reports no such change. A relay that is down never fails the command.
 """
 
 from typing import Literal
@@ -19,7 +18,7 @@ TIMEOUT_S = 5.0
 def note(
     sender: SenderApi, change: Literal["registered", "removed"], endpoint: str | None
 ) -> str | None:
-    """Tell the relay of a change; return why it could not be told."""
+    """Notify the relay of a change; return the cause of a failure."""
     target = Target(path=sender.file, url=None, token=None)
     try:
         with connected(target, timeout=TIMEOUT_S) as client:
