@@ -79,6 +79,7 @@ def admin_app(admin: AdminServices, *, connections: int = ADMIN_MAX) -> ASGIApp:
                 token=token,
                 trusted_proxies=trusted_proxies,
                 limits=limits,
+                clock=admin.clock,
                 open_paths=open_paths,
             )
         ],

@@ -11,6 +11,7 @@ from typing import cast
 
 import httpx
 import pytest
+import structlog
 
 from relay.admin import AdminServices, admin_app, guessing
 from relay.admin.known_clients import KnownClients
@@ -265,6 +266,17 @@ async def test_wrong_tokens_of_the_api_count_at_the_login(clock: ManualClock) ->
         answer = await client.post("/login", data={"token": TOKEN}, headers=origin)
     assert answer.status_code == 429
     assert "Try again in 30 s." in answer.text
+
+
+async def test_a_refused_token_is_in_the_log_with_its_address(clock: ManualClock) -> None:
+    with structlog.testing.capture_logs() as lines:
+        async with serving(Probed(), clock) as client:
+            for number in range(guessing.ADDRESS.tries + 1):
+                wrong = {"authorization": f"Bearer guess-{number}"}
+                await client.get("/api/v1/status", headers=wrong)
+    refused = [line for line in lines if line["event"] == "token.refused"]
+    assert {(line["reason"], line["client"]) for line in refused} >= {("wrong", "127.0.0.1")}
+    assert "guess" not in repr(lines)
 
 
 async def test_two_authorization_headers_are_refused(clock: Clock) -> None:

@@ -10,10 +10,11 @@ from tests.ports import free_port
 
 CONFIG = (
     '[[source]]\nname = "main"\npath = "/webhooks"\nsecrets = ["a-secret-of-the-tests"]\n'
-    '[source.api]\nbase_url = "http://127.0.0.1:{port}"\nkey = "key_of_the_tests_0123456789"\nendpoint = "wh_1"\n'
+    '[source.api]\nbase_url = "http://127.0.0.1:{port}"\nendpoint = "wh_1"\n'
+    'key = "key_of_the_tests_0123456789"\n'
     '[server]\nadmin_listen = "127.0.0.1:{port}"\n[admin]\ntoken = "a-token-of-the-tests"\n'
 )
-"""Of a relay and an API that are not there: a command that connects has passed the question."""
+"""Of a relay and an API that are away: a command that connects has passed the question."""
 
 COMMANDS = {
     "erase ada@example.com": "Remove all stored data of ada@example.com?",
