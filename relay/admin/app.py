@@ -8,7 +8,7 @@ from typing import Any
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -16,20 +16,30 @@ from relay import __version__
 from relay.admin import openapi
 from relay.admin.api import OPERATIONS, backup, stream
 from relay.admin.auth import BearerAuth
+from relay.admin.concurrency import Limited
 from relay.admin.guessing import GuessLimits
 from relay.admin.operation import FRESH, routes
+from relay.admin.page import login
 from relay.admin.page.access.control import AccessControl
 from relay.admin.page.access.tokens import Tokens
 from relay.admin.page.app import page_app
-from relay.admin.problem import HANDLERS
+from relay.admin.problem import HANDLERS, problem
 from relay.admin.services import AdminServices
 from relay.core.config_values import Network, Secret
+from relay.server.connection_limit import ADMIN_MAX
 
 DOCUMENT = "/api/v1/openapi.json"
 
 
-def admin_app(admin: AdminServices) -> ASGIApp:
-    """Build the app."""
+_AGAIN = {"Retry-After": "1", **FRESH}
+_TOO_MANY = "Too many requests of this page are under way. Try again in a moment."
+
+
+def admin_app(admin: AdminServices, *, connections: int = ADMIN_MAX) -> ASGIApp:
+    """Build the app; `connections` are those of its listener.
+
+    Of these an eighth is left for the open paths, whatever operators do.
+    """
 
     async def metrics(request: Request) -> Response:
         # In a thread, because rendering takes milliseconds and would delay acknowledgements.
@@ -49,7 +59,7 @@ def admin_app(admin: AdminServices) -> ASGIApp:
     def trusted_proxies() -> Sequence[Network]:
         return admin.config().server.trusted_proxies
 
-    limits = GuessLimits(admin.clock)
+    limits = GuessLimits(admin.clock, admin.known_clients)
     # Under any Host: probes and scrapers use names that no config knows, and nothing here is
     # personal or secret.
     open_routes = [
@@ -71,25 +81,47 @@ def admin_app(admin: AdminServices) -> ASGIApp:
                 token=token,
                 trusted_proxies=trusted_proxies,
                 limits=limits,
+                clock=admin.clock,
                 open_paths=open_paths,
             )
         ],
         exception_handlers=HANDLERS,
     )
     app.router.redirect_slashes = False
-    whole = _beside(app, page_app(admin, _access_control(admin, limits)), open_paths)
+    page = page_app(admin, _access_control(admin, limits))
+    whole = _beside(app, page, open_paths, connections)
     return _versioned(whole, admin.metrics.process.build.relay)
 
 
-def _beside(api: ASGIApp, page: ASGIApp, open_paths: Collection[str]) -> ASGIApp:
+def _beside(app: ASGIApp, page: ASGIApp, open_paths: Collection[str], connections: int) -> ASGIApp:
     """Serve the page at all paths that are not the API's: the two have different credentials."""
+    api = Limited(app, connections // 2, _refusal("requests"))
+    streams = Limited(api, connections // 4, _refusal("streams"))
+    pages = Limited(page, connections * 3 // 8, PlainTextResponse(_TOO_MANY, 503, _AGAIN))
 
     async def chosen(scope: Scope, receive: Receive, send: Send) -> None:
         path = scope.get("path", "")
-        is_api = path.startswith(("/api/", "/-/")) or path == "/api" or path in open_paths
-        await (api if is_api else page)(scope, receive, send)
+        if path in open_paths:
+            answering = app
+        elif path == stream.PATH:
+            answering = streams
+        elif path.startswith(("/api/", "/-/")) or path == "/api":
+            answering = api
+        else:
+            # A stranger's login may be slow to come: its connection is evicted when others need it.
+            answering = page if path.endswith(login.PATH) else pages
+        await answering(scope, receive, send)
 
     return chosen
+
+
+def _refusal(what: str) -> Response:
+    return problem(
+        503,
+        f"Too many {what} of the API are under way; others wait for connections. Close some, or "
+        "try again later.",
+        _AGAIN,
+    )
 
 
 def _access_control(admin: AdminServices, limits: GuessLimits) -> AccessControl:

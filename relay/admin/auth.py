@@ -10,7 +10,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from relay.admin.clients import client_of
 from relay.admin.guessing import GuessLimits
 from relay.admin.problem import problem
+from relay.core.clock import Clock
 from relay.core.config_values import Network, Secret
+from relay.server.exchanges import keep
+from relay.telemetry import log
 
 
 class BearerAuth:
@@ -23,6 +26,7 @@ class BearerAuth:
         token: Callable[[], Secret | None],
         trusted_proxies: Callable[[], Sequence[Network]],
         limits: GuessLimits,
+        clock: Clock,
         open_paths: Collection[str],
     ) -> None:
         """The callables are called for every request, because a reload may change their values."""
@@ -31,6 +35,7 @@ class BearerAuth:
         self._trusted_proxies = trusted_proxies
         self._limits = limits
         self._open_paths = open_paths
+        self._log = log.Sampled(clock)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         refusal = self._refusal(scope)
@@ -48,6 +53,7 @@ class BearerAuth:
         client = client_of(HTTPConnection(scope), trusted_proxies=self._trusted_proxies())
         taken = self._limits.take(client, presented)
         if taken.wait_s:
+            self._log.line("token.refused", reason="too_many", client=str(client.address))
             return problem(
                 429,
                 f"The token was not looked at: too many wrong ones came from this address, or from "
@@ -55,9 +61,11 @@ class BearerAuth:
                 {"Retry-After": str(taken.wait_s)},
             )
         if hmac.compare_digest(presented, token.reveal().encode()):
-            self._limits.right(taken)
+            self._limits.right(taken, "admin")
+            keep(scope)
             return None
         self._limits.wrong(taken)
+        self._log.line("token.refused", reason="wrong", client=str(client.address))
         return _unauthorized()
 
 

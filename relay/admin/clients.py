@@ -2,7 +2,7 @@
 
 import ipaddress
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 
 import msgspec
@@ -19,16 +19,24 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 _Networks = tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]
 
 
+LOOPBACK = "loopback"
+
+
 class Client(msgspec.Struct, frozen=True):
     """The sender of a request."""
 
     peer: Address | None
     """Of the connection; None if it is unknown."""
-    is_proxied: bool = False
-    """Whether the peer is a trusted proxy."""
+    proxy: str = ""
+    """Entry of `trusted_proxies` that the peer is in; `LOOPBACK` for all of this machine, whose
+    programs have many loopback addresses; empty if the peer is no trusted proxy."""
     forwarded: Address | None = None
     """The last forwarded address that belongs to no trusted proxy: a trusted one has added it. The
     sender may have written those before it."""
+
+    @property
+    def is_proxied(self) -> bool:
+        return bool(self.proxy)
 
     @property
     def address(self) -> Address | None:
@@ -39,9 +47,11 @@ def client_of(request: HTTPConnection, *, trusted_proxies: Sequence[Network]) ->
     """Read the sender of a request."""
     peer = None if request.client is None else _parse(request.client.host)
     networks = _networks(tuple(trusted_proxies))
-    if peer is None or not _contains(networks, peer):
+    entry = None if peer is None else _entry(networks, peer)
+    if peer is None or entry is None:
         return Client(peer)
-    return Client(peer, is_proxied=True, forwarded=_forwarded(request, networks))
+    proxy = LOOPBACK if peer.is_loopback else str(entry)
+    return Client(peer, proxy, forwarded=_forwarded(request, networks))
 
 
 def _forwarded(request: HTTPConnection, networks: _Networks) -> Address | None:
@@ -52,7 +62,7 @@ def _forwarded(request: HTTPConnection, networks: _Networks) -> Address | None:
         if address is None:
             break
         client = address
-        if not _contains(networks, address):
+        if _entry(networks, address) is None:
             break
     return client
 
@@ -77,5 +87,5 @@ def _networks(trusted: tuple[Network, ...]) -> _Networks:
     return tuple(ipaddress.ip_network(network) for network in trusted)
 
 
-def _contains(networks: Iterable[object], address: Address) -> bool:
-    return any(address in network for network in networks)  # type: ignore[operator]
+def _entry(networks: _Networks, address: Address) -> object | None:
+    return next((network for network in networks if address in network), None)

@@ -4,13 +4,17 @@ import asyncio
 from collections.abc import Mapping, Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 from relay.admin.services import AdminServices, Reading
+from relay.core.api_settings import ApiSettings
+from relay.core.delivery_rules import GIVE_UP_S
 from relay.core.downtime import Downtime
 from relay.core.errors import StoreError
 from relay.core.sink_status import SinkStatus
 from relay.store import Backlog, StoreWarning
 from relay.store.absences import Absence
+from relay.store.audit import ChangeRecord
 from relay.store.overview import DeadLetters, Overview
 from relay.store.ownership import Cluster
 from relay.store.quarantine import Rotation
@@ -21,6 +25,11 @@ READ_TIMEOUT_S = 2.0
 """Time for all reads of the store: the verdict must not hang with the disk."""
 
 ABSENCES_MAX = 100
+
+ENDPOINT_NOTES = "note_endpoint"
+"""Operation whose audited changes say what became of the sources' webhook endpoints."""
+
+ENDPOINT_NOTES_MAX = 100
 
 _NO_OVERVIEW = Overview(alive_ms=None, replaying_ms={}, dead={}, unreadable=0, unreadable_ms=None)
 
@@ -67,6 +76,8 @@ class SourceFacts(msgspec.Struct, frozen=True, kw_only=True):
     unreconciled: Sequence[Absence] = ()
     """Absences that lost events, which its API can be asked for and has not been."""
     reconciles_by_itself: bool = False
+    removed_ms: int | None = None
+    """Time at which its webhook endpoint was removed, unless events came after it."""
 
 
 class StoreFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,6 +138,7 @@ class _Stored(msgspec.Struct, frozen=True, kw_only=True):
     rotations: Sequence[Rotation] = ()
     unacknowledged: Sequence[Absence] = ()
     loss_ms: int = 0
+    endpoints: Sequence[ChangeRecord] = ()
     cluster: Cluster | None = None
     error: str | None = None
 
@@ -164,6 +176,9 @@ async def _read(admin: AdminServices) -> _Stored:
                 unacknowledged=await admin.store.absences.unacknowledged(limit=ABSENCES_MAX),
                 loss_ms=await admin.store.absences.unacknowledged_loss_ms(),
                 cluster=await admin.store.ownership.cluster(),
+                endpoints=await admin.store.audit.newest(
+                    operation=ENDPOINT_NOTES, limit=ENDPOINT_NOTES_MAX
+                ),
             )
     except StoreError as error:
         return _Stored(error=str(error))
@@ -202,7 +217,7 @@ def _sources(admin: AdminServices, stored: _Stored, *, now_ms: int) -> list[Sour
     rotations = {each.source: each for each in stored.rotations}
     apis = admin.reconciliations.sources
     by_itself = {name for name, source in apis.items() if source.reconcile == "auto"}
-    return [
+    sources = [
         SourceFacts(
             name=name,
             traffic=admin.traffic.of(name, now_ms=now_ms),
@@ -217,6 +232,27 @@ def _sources(admin: AdminServices, stored: _Stored, *, now_ms: int) -> list[Sour
         )
         for name in admin.rotations.sources
     ]
+    settings = {source.name: source.api for source in admin.config().sources}
+    return [
+        replace(each, removed_ms=_removed_ms(each, settings.get(each.name), stored))
+        for each in sources
+    ]
+
+
+def _removed_ms(source: SourceFacts, api: ApiSettings | None, stored: _Stored) -> int | None:
+    """Return when the endpoint was removed, unless it was replaced, or events came after it."""
+    notes = (each for each in stored.endpoints if each.target == source.name)
+    note = next(notes, None)
+    if note is None or note.asked.get("change") != "removed":
+        return None
+    endpoint = None if api is None else api.endpoint
+    if endpoint is not None and endpoint != note.asked.get("endpoint"):
+        return None
+    # What was sent before may still be retried.
+    settled_ms = note.begun_ms + (round(GIVE_UP_S * 1000) if api is None else api.give_up_after)
+    heard_ms = (source.traffic.verified_ms, *(each.at_ms for each in source.last_events))
+    has_come = any(at_ms is not None and at_ms > settled_ms for at_ms in heard_ms)
+    return None if has_come else note.begun_ms
 
 
 def _store(admin: AdminServices, stored: _Stored, unready: Sequence[str]) -> StoreFacts:

@@ -1,7 +1,8 @@
 """Limits of wrong tokens on the admin listener: by address, network, proxy and in total.
 
 Each try counts before its token is compared: if the right token passed over the limit, guessing
-would be as fast as without one. The counts are in memory, and each relay of a cluster has its own.
+would be as fast as without one. A client that was right lately has a limit of its own: a browser,
+by its cookie, or an address. The counts are in memory, and each relay of a cluster has its own.
 """
 
 import hashlib
@@ -10,12 +11,14 @@ import math
 import os
 from collections import OrderedDict
 from collections.abc import Iterator
-from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from relay.admin.clients import Client
+from relay.admin.known_clients import KnownClients
 from relay.core.clock import Clock
+from relay.store.sessions import Role
 
 
 class Allowance(msgspec.Struct, frozen=True):
@@ -37,12 +40,11 @@ PROXY = Allowance(40, 1.0)
 TOTAL = Allowance(60, 0.5)
 """All strangers; wider than the others, so that no network or proxy uses it up alone."""
 
-KNOWN = Allowance(60, 0.5)
-"""An address that was right lately, for which none of the others counts: no stranger delays it."""
+KNOWN = Allowance(20, 5.0)
+"""A client that was right lately, for which none of the others counts: no stranger delays it.
 
-KNOWN_FOR_S = 30 * 86_400.0
-KNOWN_MAX = 1_000
-"""Only a right token makes an address known, so that strangers displace none."""
+Who holds a viewer's token can make a hundred of them known, and guess the admin's with all.
+"""
 
 REPEATED_MAX = 4_096
 """Wrong tokens that are remembered: one that comes again, from a forgotten script, is no guess."""
@@ -59,47 +61,54 @@ class Try(msgspec.Struct, frozen=True):
 
     wait_s: int
     """0, or the time until the next try: then the token must not be looked at."""
-    client: _Key
     token: bytes
+    mark: bytes
+    """Of the address, for `KnownClients`."""
+    browser: bytes | None
+    """The browser's identifier, if that is known."""
     counted: tuple[tuple[_Key, float], ...] = ()
 
 
 class GuessLimits:
     """Counts the wrong tokens of the API and of the login together."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, known: KnownClients) -> None:
         self._clock = clock
+        self._known = known
         self._secret = os.urandom(32)
         self._free_at: dict[_Key, float] = {}
         """Times at which all tries are free again: by address, network, proxy and in total."""
         self._sweep_at = _SWEEP_AT
-        self._known: OrderedDict[_Key, float] = OrderedDict()
-        """By address: the time of its last right token."""
         self._wrong: OrderedDict[bytes, None] = OrderedDict()
 
-    def take(self, client: Client, token: str | bytes) -> Try:
-        """Take a try, which ends with `right` or `wrong` unless it has to wait."""
+    def take(self, client: Client, token: str | bytes, *, browser: bytes | None = None) -> Try:
+        """Take a try, which ends with `right` or `wrong` unless it has to wait.
+
+        `browser` is the identifier that it got at its last login.
+        """
         now_s, places = self._clock.monotonic(), _places(client)
-        raw = token if isinstance(token, bytes) else token.encode("utf-8", "surrogatepass")
-        # Under a key, because nothing in memory should help to guess a mistyped token.
-        digest = hashlib.blake2b(raw, key=self._secret, digest_size=16).digest()
-        if digest in self._wrong:
-            return Try(0, places[0], digest)
-        counted = [*self._counted(places, now_s)]
+        mark = self._known.mark("address", *places[0])
+        # Other programs can use its address, or name it beside the proxy, but have no identifier.
+        if browser is not None and self._browser_mark(browser) not in self._known:
+            browser = None
+        taken = Try(0, self._digest(token), mark, browser)
+        if taken.token in self._wrong:
+            return taken
+        counted = [*self._counted(taken, places)]
         late_s = [
             self._free_at.get(key, 0.0) - now_s - (allowance.tries - 1) * allowance.interval_s
             for key, allowance in counted
         ]
         if (wait_s := math.ceil(max(late_s))) > 0:
-            return Try(wait_s, places[0], digest)
+            return replace(taken, wait_s=wait_s)
         for key, allowance in counted:
             self._free_at[key] = max(now_s, self._free_at.get(key, 0.0)) + allowance.interval_s
         self._sweep(now_s)
-        taken = tuple((key, allowance.interval_s) for key, allowance in counted)
-        return Try(0, places[0], digest, taken)
+        intervals = tuple((key, allowance.interval_s) for key, allowance in counted)
+        return replace(taken, counted=intervals)
 
-    def right(self, taken: Try) -> None:
-        """Return the try, and know its address from now on.
+    def right(self, taken: Try, role: Role, *, browser: bytes | None = None) -> None:
+        """Return the try, and know its address and browser from now on.
 
         Earlier tries stay taken, or a viewer could try any number of admin tokens.
         """
@@ -107,22 +116,37 @@ class GuessLimits:
             if key in self._free_at:
                 self._free_at[key] -= interval_s
         self._wrong.pop(taken.token, None)
-        _put_last(self._known, taken.client, self._clock.monotonic(), at_most=KNOWN_MAX)
+        self._known.note(taken.mark, role)
+        if browser is not None:
+            self._known.note(self._browser_mark(browser), role)
 
     def wrong(self, taken: Try) -> None:
         """Keep the try, and remember the token."""
-        _put_last(self._wrong, taken.token, None, at_most=REPEATED_MAX)
+        self._wrong[taken.token] = None
+        self._wrong.move_to_end(taken.token)
+        if len(self._wrong) > REPEATED_MAX:
+            self._wrong.popitem(last=False)
 
-    def _counted(self, places: tuple[_Key, _Key], now_s: float) -> Iterator[tuple[_Key, Allowance]]:
+    def _digest(self, token: str | bytes) -> bytes:
+        """Digest a token under a key: nothing in memory should help to guess a mistyped one."""
+        raw = token if isinstance(token, bytes) else token.encode("utf-8", "surrogatepass")
+        return hashlib.blake2b(raw, key=self._secret, digest_size=16).digest()
+
+    def _browser_mark(self, browser: bytes) -> bytes:
+        return self._known.mark("browser", browser.hex())
+
+    def _counted(self, taken: Try, places: tuple[_Key, _Key]) -> Iterator[tuple[_Key, Allowance]]:
         address, network = places
-        if now_s - self._known.get(address, -math.inf) < KNOWN_FOR_S:
+        if taken.browser is not None:
+            yield ("browser", taken.browser.hex()), KNOWN
+        elif taken.mark in self._known:
             yield ("known", *address), KNOWN
-            return
-        yield ("address", *address), ADDRESS
-        yield ("network", *network), NETWORK
-        if proxy := address[0]:
-            yield ("proxy", proxy), PROXY
-        yield ("total",), TOTAL
+        else:
+            yield ("address", *address), ADDRESS
+            yield ("network", *network), NETWORK
+            if proxy := address[0]:
+                yield ("proxy", proxy), PROXY
+            yield ("total",), TOTAL
 
     def _sweep(self, now_s: float) -> None:
         """Forget those whose tries are all free; the total allowance bounds the rest."""
@@ -131,20 +155,13 @@ class GuessLimits:
             self._sweep_at = max(_SWEEP_AT, 2 * len(self._free_at))
 
 
-def _put_last(entries: OrderedDict[Any, Any], key: object, value: object, *, at_most: int) -> None:
-    entries[key] = value
-    entries.move_to_end(key)
-    if len(entries) > at_most:
-        entries.popitem(last=False)
-
-
 def _places(client: Client) -> tuple[_Key, _Key]:
-    """Name the address and its network; what one proxy forwards is apart from all else."""
-    proxy = str(client.peer) if client.forwarded is not None else ""
+    """Name the address and its network; what a proxy forwards is apart from all else."""
+    via = client.proxy if client.forwarded is not None else ""
     if client.address is None:
-        return (proxy, ""), (proxy, "")
+        return (via, ""), (via, "")
     address, network = (
-        (proxy, str(ipaddress.ip_network((client.address, bits), strict=False)))
+        (via, str(ipaddress.ip_network((client.address, bits), strict=False)))
         for bits in _BITS[client.address.version]
     )
     return address, network

@@ -1,5 +1,6 @@
 """One operation of the API, declared once for its route and for the API's document."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from inspect import getdoc
 from typing import Any, TypeVar
@@ -8,7 +9,7 @@ import msgspec
 from msgspec.structs import fields
 from starlette.convertors import Convertor, register_url_convertor
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
@@ -17,6 +18,8 @@ from relay.admin.services import AdminServices
 
 FRESH = {"Cache-Control": "no-store"}
 BODY_MAX = 64 * 1024
+BODY_WAIT_S = 10.0
+"""For a whole body: half of one must not hold one of the requests that the API takes at once."""
 
 T = TypeVar("T")
 Handler = Callable[..., Awaitable[Any]]
@@ -129,11 +132,11 @@ def parameters(request: Request, kind: type[T]) -> T:
 
 
 async def _body(request: Request, kind: type[T]) -> T:
-    raw = bytearray()
-    async for chunk in request.stream():
-        raw += chunk
-        if len(raw) > BODY_MAX:
-            raise HTTPException(413, f"The body is over {BODY_MAX} bytes.")
+    try:
+        async with asyncio.timeout(BODY_WAIT_S):
+            raw = await _raw(request)
+    except (TimeoutError, ClientDisconnect):
+        raise HTTPException(408, "The body did not arrive in time.") from None
     try:
         document = msgspec.json.decode(bytes(raw))
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -148,6 +151,15 @@ async def _body(request: Request, kind: type[T]) -> T:
         for name, value in document.items()
     }
     return convert(whole, kind, strict=True)
+
+
+async def _raw(request: Request) -> bytearray:
+    raw = bytearray()
+    async for chunk in request.stream():
+        raw += chunk
+        if len(raw) > BODY_MAX:
+            raise HTTPException(413, f"The body is over {BODY_MAX} bytes.")
+    return raw
 
 
 def convert(values: dict[str, Any], kind: type[T], *, strict: bool) -> T:

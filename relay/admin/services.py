@@ -6,6 +6,7 @@ from typing import Any, Protocol
 import msgspec
 
 from relay.admin.audit import Auditor
+from relay.admin.known_clients import KnownClients
 from relay.admin.readiness import Readiness
 from relay.config import Config
 from relay.config.changes import Changes
@@ -223,6 +224,7 @@ class AdminServices(msgspec.Struct, frozen=True, kw_only=True):
 
     store: Store
     auditor: Auditor
+    known_clients: KnownClients
     readiness: Readiness
     sinks: Sinks
     watch_histories: WatchHistories

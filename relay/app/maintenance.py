@@ -54,8 +54,6 @@ class Maintenance:
         self._log = log.get()
         self._sampled = log.Sampled(store.clock)
         self._backlogs: Mapping[str, Backlog] | None = None
-        self.trouble: str | None = None
-        """Why the last heartbeat could not be committed; None after a good one."""
 
     def tasks(self) -> tuple[Coroutine[None, None, None], ...]:
         """Return all tasks' coroutines; each runs until it is cancelled."""
@@ -133,18 +131,19 @@ class Maintenance:
 
     async def _heartbeat(self) -> None:
         """Write heartbeats, which also detect a broken store while there are no requests."""
+        failed = False
         while True:
             try:
                 await self._beat()
             except StoreUnavailable as error:
-                if self.trouble is None:
+                if not failed:
                     advice = _ADVICE_FULL if isinstance(error, StoreFull) else _ADVICE
                     self._log.error("store.unavailable", reason=str(error), advice=advice)
-                self.trouble = str(error)
+                failed = True
             else:
-                if self.trouble is not None:
+                if failed:
                     self._log.info("store.available")
-                self.trouble = None
+                failed = False
             await asyncio.sleep(HEARTBEAT_EVERY_S)
 
     async def _beat(self) -> None:

@@ -13,6 +13,7 @@ import msgspec
 
 from relay.admin import AdminServices, admin_app
 from relay.admin.audit import Auditor
+from relay.admin.known_clients import KnownClients
 from relay.admin.readiness import Readiness
 from relay.app.adoption import Adoption, show_totals
 from relay.app.enrichment import Enrichment
@@ -131,11 +132,13 @@ class Service:
             refetch=self.supervisor.refetch,
             progressed=partial(self._activity.count, "change"),
         )
+        self._health = AcceptanceHealth(clock)
+        self._readiness = Readiness(store, clock, self._health, lambda: self._stopping)
         self._watchdog = Watchdog(
             self._manager,
             store=store,
             statuses=self.supervisor.statuses,
-            trouble=lambda: self._maintenance.trouble,
+            problems=self._readiness.problems,
             clock=clock,
             hang_timer=host.hang_timer,
         )
@@ -158,7 +161,7 @@ class Service:
             wake=self.supervisor.wake,
         )
         files = file_limit()
-        self._health = AcceptanceHealth(clock)
+        self._known_clients = KnownClients(store.sessions, clock)
         self._public_side = PublicSide(
             config,
             store,
@@ -193,7 +196,8 @@ class Service:
         services = AdminServices(
             store=self._store,
             auditor=auditor,
-            readiness=Readiness(self._store, self._clock, self._health, lambda: self._stopping),
+            known_clients=self._known_clients,
+            readiness=self._readiness,
             sinks=self.supervisor,
             watch_histories=self._enrichment,
             erasures=self._eraser,
@@ -211,16 +215,17 @@ class Service:
             traffic=self._traffic,
             config=lambda: self._reloader.config,
         )
+        connections = admin_total(files)
         limit = limited(
             "admin",
-            admin_total(files),
+            connections,
             memory=ADMIN_BYTES,
             is_trusted=self._public_side.receiver.trusts,
             metrics=self._metrics,
             clock=self._clock,
         )
         return Listener(
-            admin_app(services),
+            admin_app(services, connections=connections),
             config.server.admin_listen,
             grace=ADMIN_GRACE,
             limit=limit,
@@ -300,6 +305,7 @@ class Service:
         await self.supervisor.report_orphans()
         await self._maintenance.show_gauges()
         await self._rotations.load()
+        await self._known_clients.exchange()
         return True
 
     async def _start(self, parts: asyncio.TaskGroup, again: asyncio.Event) -> None:
@@ -313,6 +319,7 @@ class Service:
             self._eraser.run(),
             self.reconciler.run(),
             self._rotations.run(),
+            self._known_clients.run(),
             self._reloader.run(again),
             *self._watchdog.tasks(),
         )

@@ -5,7 +5,7 @@ import faulthandler
 import os
 import signal
 import stat
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from relay.core.clock import Clock
@@ -73,11 +73,11 @@ class Watchdog:
         *,
         store: Store,
         statuses: Callable[[], Mapping[str, SinkStatus]],
-        trouble: Callable[[], str | None],
+        problems: Callable[[], Awaitable[Sequence[str]]],
         clock: Clock,
         hang_timer: HangTimer | None = None,
     ) -> None:
-        """`trouble` returns why nothing can be committed at present.
+        """`problems` returns why no event can be accepted at present, as /readyz says it.
 
         Without a `hang_timer`, ending a hung process is left to its supervisor.
         """
@@ -85,7 +85,7 @@ class Watchdog:
         self._manager = manager
         self._store = store
         self._statuses = statuses
-        self._trouble = trouble
+        self._problems = problems
         self._clock = clock
 
     def tasks(self) -> tuple[Coroutine[None, None, None], ...]:
@@ -120,33 +120,32 @@ class Watchdog:
 
     async def _report_status(self) -> None:
         while True:
-            trouble = self._trouble()
+            problems = await self._problems()
             try:
                 backlogs = await self._store.backlogs()
-            except StoreUnavailable as error:
-                backlogs, trouble = {}, str(error)
+            except StoreUnavailable:
+                backlogs = None
             statuses = self._statuses().values()
-            line = describe(statuses, backlogs, trouble, now_ms=self._clock.now_ms())
+            line = describe(statuses, backlogs, problems, now_ms=self._clock.now_ms())
             self._manager.status(line)
             await asyncio.sleep(STATUS_EVERY_S)
 
 
 def describe(
     statuses: Iterable[SinkStatus],
-    backlogs: Mapping[str, Backlog],
-    trouble: str | None,
+    backlogs: Mapping[str, Backlog] | None,
+    problems: Sequence[str],
     *,
     now_ms: int,
 ) -> str:
-    """Summarise the relay's status in one line: failures first, then the backlog."""
+    """Summarise the relay's status in one line: failures first, then the backlog if known."""
     statuses = tuple(statuses)
     failing = [f"{sink.name} {sink.state}" for sink in statuses if sink.state != "active"]
     active = len(statuses) - len(failing)
     sinks = ", ".join([f"{active} of {len(statuses)} sinks active", *failing])
-    parts = [sinks, _waiting(backlogs.values(), now_ms=now_ms)]
-    if trouble is not None:
-        parts.insert(0, f"takes no events: {trouble}")
-    return "; ".join(parts)
+    parts = [f"takes no events: {', '.join(problems)}"] if problems else []
+    waiting = None if backlogs is None else _waiting(backlogs.values(), now_ms=now_ms)
+    return "; ".join([*parts, sinks, waiting or "backlog unknown: the store cannot be read"])
 
 
 def _waiting(backlogs: Iterable[Backlog], *, now_ms: int) -> str:

@@ -81,7 +81,7 @@ def check_config(*, path: Path | None, connect: bool) -> Output:
     }
     lines = (
         *(f"{path}: {mistake}" for mistake in config.mistakes),
-        f"{path}: {_verdict(config, failed, len(reports))}",
+        f"{path}: {_verdict(config, database, failed, len(reports))}",
         *_summary(config, database, contacts),
         *map(api_check.line, apis),
         *(f"  note       {note}" for note in route_table.notes(config, routes)),
@@ -153,8 +153,10 @@ def _preflight(settings: StoreSettings) -> Preflight:
     return engines.of(settings).preflight(settings)
 
 
-def _verdict(config: Config, failed: int, connections: int) -> str:
+def _verdict(config: Config, database: Database | None, failed: int, connections: int) -> str:
     mistakes, warnings = len(config.mistakes), len(config.warnings)
+    if database is not None:
+        warnings += len(database.warnings)
     parts = ["good"]
     if mistakes:
         parts = [f"{_count(mistakes, 'fault')}; until the next release, serve only warns"]

@@ -7,6 +7,7 @@ import click
 
 from relay.cli.client import Client, relay_command
 from relay.cli.output import ago, moment, table
+from relay.cli.parameters import confirm, yes_option
 from relay.cli.printing import Output
 from relay.cli.replay import estimate, follow
 from relay.cli.selection import (
@@ -82,10 +83,15 @@ def replay(client: Client, *, dry_run: bool, everything: bool, **selection: Any)
 @selection_options
 @all_option
 @dry_run_option
+@yes_option
 @relay_command
-def discard(client: Client, *, dry_run: bool, everything: bool, **selection: Any) -> Output:
+def discard(
+    client: Client, *, dry_run: bool, yes: bool, everything: bool, **selection: Any
+) -> Output:
     """Discard dead letters; `relay replay` can still deliver them."""
     require_one(selection, everything=everything)
+    if everything and not dry_run:
+        confirm("Discard all dead letters? No replay of dead letters finds them then.", yes=yes)
     order = {**selection, "all": everything, "dry_run": dry_run}
     result = client.post("/dead-letters/discard", order)
     if dry_run:

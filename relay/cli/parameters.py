@@ -1,6 +1,7 @@
 """Types of command-line values, and options that several commands share."""
 
 import math
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -21,7 +22,18 @@ config_option = click.option(
     type=click.Path(path_type=Path, readable=False),
     help="The config; default $RELAY_CONFIG, else ./config.toml.",
 )
+yes_option = click.option("--yes", is_flag=True, help="Do not ask, as without a terminal.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Ask before what cannot be undone, at a terminal; aborts the command without a yes."""
+    if not yes and _is_at_terminal():
+        click.confirm(question, abort=True, err=True)
+
+
+def _is_at_terminal() -> bool:
+    return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def name_option(table: str, text: str, *, required: bool = False) -> Decorator:

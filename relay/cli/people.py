@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from relay.cli.client import Client, relay_command
-from relay.cli.output import ago, moment, pairs, table
-from relay.cli.parameters import parsed
+from relay.cli.output import ago, moment, pairs, safe, table
+from relay.cli.parameters import confirm, parsed, yes_option
 from relay.cli.printing import Output, indented, timed
 from relay.cli.selection import dry_run_option
 from relay.core.errors import ApiError
@@ -33,8 +33,9 @@ email_argument = click.argument("email", callback=parsed(_address))
 @click.command()
 @email_argument
 @dry_run_option
+@yes_option
 @relay_command
-def erase(client: Client, *, email: str, dry_run: bool) -> Output:
+def erase(client: Client, *, email: str, dry_run: bool, yes: bool) -> Output:
     """Remove a person's data from the relay, and list the sinks that received it.
 
     The relay goes on if this command ends, and after a restart; the command shows its progress when
@@ -43,6 +44,7 @@ def erase(client: Client, *, email: str, dry_run: bool) -> Output:
     if dry_run:
         report = client.post("/people/erase/count", {"email": email})
     else:
+        confirm(f"Remove all stored data of {safe(email)}? This cannot be undone.", yes=yes)
         report = _followed(client, client.post("/people/erase", {"email": email}))
     return Output(report, _report(report, dry_run=dry_run))
 

@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from relay.cli.client import connected
+from relay.cli.output import safe
 from relay.cli.printing import Output, printing
 from relay.cli.target import Target, relay_options
 from relay.core.errors import ApiError, ConfigError, Fault
@@ -15,7 +16,7 @@ from relay.core.errors import ApiError, ConfigError, Fault
 @relay_options
 @printing
 def reload(*, target: Target) -> Output:
-    """Make the running relay read its config again.
+    """Make the running relay read its config again, and print what is wrong with it.
 
     Exits 0 if the new config is in use, 1 if it was refused or the relay is not reachable.
     """
@@ -51,3 +52,12 @@ def _summary(changes: dict[str, Any]) -> Iterator[str]:
     for verb, names in rows.items():
         if names:
             yield f"  {verb:8}  {', '.join(names)}"
+    # An older relay has neither.
+    for mistake in changes.get("mistakes", ()):
+        yield f"  fault     {_text(mistake)}; the next release refuses it"
+    for warning in changes.get("warnings", ()):
+        yield f"  warning   {_text(warning)}"
+
+
+def _text(fault: dict[str, str]) -> str:
+    return safe(str(Fault(fault["path"], fault["message"])))

@@ -1,4 +1,6 @@
-"""Limits on a listener's connections and on what they hold, and eviction of idle ones.
+"""Limits on a listener's connections and on what they hold.
+
+Those that wait for their client are evicted for new ones.
 
 Each connection is an open file, and a process without files left can neither accept nor send.
 """
@@ -24,7 +26,8 @@ Cause = Literal["total", "address", "busy", "files", "memory"]
 """Why a connection was closed, refused or kept waiting; docs/metrics.md explains each."""
 
 ADVICE: Mapping[Cause, str] = {
-    "total": "the longest idle connection was closed; look at who opens so many (ss -tn)",
+    "total": "the connection that waited longest for its client was closed; "
+    "look at who opens so many (ss -tn)",
     "address": "one address holds a fourth of all; if it is a proxy, put it into trusted_proxies",
     "busy": "all connections have a request under way; new ones wait in the kernel's queue",
     "files": "raise the limit of open files (LimitNOFILE= in the unit, ulimits in Compose)",
@@ -49,7 +52,7 @@ class Evictable(Protocol):
     """A connection that can make room."""
 
     def evict(self) -> bool:
-        """Close at once if no request is under way; returns whether it did."""
+        """Close at once if only the client is waited for; returns whether it did."""
         ...
 
 
@@ -77,7 +80,7 @@ class ConnectionLimit:
         self._counts = Counter[str]()
 
     def has_room(self) -> bool:
-        """Whether one more may be accepted; closes the longest idle connection for it."""
+        """Whether one more may be accepted; closes one that waits for its client."""
         if len(self._held) < self.total:
             return True
         evicted = self.evict()
@@ -114,7 +117,7 @@ class ConnectionLimit:
         return address
 
     def evict(self, site: str | None = None) -> bool:
-        """Close the connection, of any site or of one, that has been idle for longest.
+        """Close the connection, of any site or of one, that has waited longest for its client.
 
         Returns whether there was one.
         """

@@ -19,6 +19,8 @@ class Connection(Protocol):
     """What a request's connection has to know of its response."""
 
     loop: asyncio.AbstractEventLoop
+    is_kept: bool
+    """Whether the request under way is that of an operator."""
 
     def verified(self) -> None:
         """Its sender is known."""
@@ -33,6 +35,13 @@ class Connection(Protocol):
         ...
 
 
+def keep(scope: Scope) -> None:
+    """Never evict the connection while this request lasts, even if its client reads slowly."""
+    connection: Connection | None = scope.get("state", {}).get(STATE)
+    if connection is not None:
+        connection.is_kept = True
+
+
 class Exchanges:
     """The ASGI app around a listener's app: tells each connection when its response is complete."""
 
@@ -45,7 +54,7 @@ class Exchanges:
         self.completed = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        connection: Connection = scope["state"].pop(STATE)
+        connection: Connection = scope["state"][STATE]
         scope["state"][VERIFIED] = connection.verified
         # With the loop, because looking for it costs a system call in CPython 3.11.
         task = cast("asyncio.Task[Any]", asyncio.current_task(connection.loop))

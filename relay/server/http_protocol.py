@@ -113,6 +113,8 @@ class HttpProtocol(asyncio.BufferedProtocol):
         self._in_body = False
         self._deaf = False
         self._retiring = False
+        self.is_kept = False
+        """Whether the request under way is that of an operator."""
         self._parsed: list[bytes] = []
         self._chunks: list[bytes] = []
         """Those of a chunked body that came together; they are passed on as one."""
@@ -230,12 +232,12 @@ class HttpProtocol(asyncio.BufferedProtocol):
             self.transport.close()
 
     def evict(self) -> bool:
-        """Close at once if no request is under way; returns whether it did."""
-        idle = self._is_idle()
-        if idle:
+        """Close at once if only the client is waited for; returns whether it did."""
+        evictable = self._is_idle() or (self._waits_for_client() and not self.is_kept)
+        if evictable:
             # A close would wait for a client that does not read its last response.
             self.transport.abort()
-        return idle
+        return evictable
 
     def give_way(self) -> bool:
         """Close at once, unless there is only a complete request, whose response comes soon."""
@@ -267,6 +269,7 @@ class HttpProtocol(asyncio.BufferedProtocol):
     def response_complete(self) -> None:
         self._deaf = self._deaf or self._misses_body()
         self._due -= 1
+        self.is_kept = False
         if not self._due:
             self.verified()
         if self._held and self._may_parse():
@@ -281,6 +284,10 @@ class HttpProtocol(asyncio.BufferedProtocol):
 
     def _is_idle(self) -> bool:
         return not (self._due or self._held or unread(self.transport))
+
+    def _waits_for_client(self) -> bool:
+        """Whether the client has not sent the rest of a body, or does not read its responses."""
+        return (self._in_body and not self._owes_response()) or self._stall is not None
 
     def _owes_response(self) -> bool:
         """Whether a complete request waits for its response."""

@@ -1,11 +1,11 @@
-"""Protocol and record of the page's sessions."""
+"""Protocol and records of the page's sessions, and of clients that had the right token lately."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Literal, Protocol
 
 import msgspec
 
-from relay.core.minutes import HOUR_MS, MINUTE_MS
+from relay.core.minutes import DAY_MS, HOUR_MS, MINUTE_MS
 
 Role = Literal["admin", "viewer"]
 
@@ -19,6 +19,10 @@ SEEN_EVERY_MS = MINUTE_MS
 AGE_MS = 12 * HOUR_MS
 """Longest life of a session, however much it is used."""
 
+KNOWN_MS = 30 * DAY_MS
+KNOWN_MAX = 100
+"""Marks of known clients of each role: viewers' must not displace the administrators'."""
+
 
 class Session(msgspec.Struct, frozen=True):
     """One login."""
@@ -26,6 +30,16 @@ class Session(msgspec.Struct, frozen=True):
     role: Role
     address: str | None
     """Network address of the client at the login."""
+
+
+class KnownClient(msgspec.Struct, frozen=True):
+    """A client that had the right token."""
+
+    mark: bytes
+    """A fingerprint of its address, or of its browser's identifier."""
+    role: Role
+    right_ms: int
+    """Time of the token."""
 
 
 class Sessions(Protocol):
@@ -77,4 +91,12 @@ class Sessions(Protocol):
 
     async def close(self, identifier: bytes) -> None:
         """End a session; one that is unknown is no error."""
+        ...
+
+    async def remember(self, clients: Collection[KnownClient], *, now_ms: int) -> None:
+        """Store known clients; of each role, the last `KNOWN_MAX` of the last `KNOWN_MS` stay."""
+        ...
+
+    async def remembered(self, *, now_ms: int) -> Sequence[KnownClient]:
+        """Return the known clients of all relays."""
         ...

@@ -11,8 +11,10 @@ from typing import cast
 
 import httpx
 import pytest
+import structlog
 
 from relay.admin import AdminServices, admin_app, guessing
+from relay.admin.known_clients import KnownClients
 from relay.admin.readiness import Readiness
 from relay.config import AdminSettings, Config, ServerSettings
 from relay.core.acceptance_health import AcceptanceHealth
@@ -54,6 +56,13 @@ class Probed:
             raise self.error
 
 
+class Fingerprints:
+    """Sessions of which only fingerprints are asked for."""
+
+    def fingerprint(self, token: str) -> bytes:
+        return token.encode()
+
+
 @asynccontextmanager
 async def serving(
     store: object, clock: Clock, *, token: str | None = TOKEN, draining: bool = False
@@ -65,6 +74,7 @@ async def serving(
         AdminServices(
             store=store,  # type: ignore[arg-type]
             auditor=None,  # type: ignore[arg-type]
+            known_clients=KnownClients(Fingerprints(), clock),  # type: ignore[arg-type]
             readiness=Readiness(store, clock, AcceptanceHealth(clock), lambda: draining),  # type: ignore[arg-type]
             sinks=None,  # type: ignore[arg-type]
             watch_histories=None,  # type: ignore[arg-type]
@@ -257,6 +267,17 @@ async def test_wrong_tokens_of_the_api_count_at_the_login(clock: ManualClock) ->
         answer = await client.post("/login", data={"token": TOKEN}, headers=origin)
     assert answer.status_code == 429
     assert "Try again in 30 s." in answer.text
+
+
+async def test_a_refused_token_is_in_the_log_with_its_address(clock: ManualClock) -> None:
+    with structlog.testing.capture_logs() as lines:
+        async with serving(Probed(), clock) as client:
+            for number in range(guessing.ADDRESS.tries + 1):
+                wrong = {"authorization": f"Bearer guess-{number}"}
+                await client.get("/api/v1/status", headers=wrong)
+    refused = [line for line in lines if line["event"] == "token.refused"]
+    assert {(line["reason"], line["client"]) for line in refused} >= {("wrong", "127.0.0.1")}
+    assert "guess" not in repr(lines)
 
 
 async def test_two_authorization_headers_are_refused(clock: Clock) -> None:

@@ -1,21 +1,55 @@
 """The limits of wrong tokens."""
 
+import hashlib
 import ipaddress
 import itertools
+from collections.abc import Collection, Sequence
 
 import pytest
+from starlette.requests import Request
 
 from relay.admin import guessing
-from relay.admin.clients import Client
-from relay.admin.guessing import KNOWN, NETWORK, PROXY, TOTAL, GuessLimits
+from relay.admin.clients import Client, client_of
+from relay.admin.guessing import ADDRESS, KNOWN, NETWORK, PROXY, TOTAL, GuessLimits
+from relay.admin.known_clients import KnownClients
+from relay.config import ServerSettings
+from relay.store.sessions import KNOWN_MAX, KnownClient
 from tests.conftest import ManualClock
 
 tokens = (f"guess-{number}" for number in itertools.count())
 
 
+class Sessions:
+    """A store that keeps all known clients."""
+
+    def __init__(self) -> None:
+        self.clients: dict[bytes, KnownClient] = {}
+
+    def fingerprint(self, token: str) -> bytes:
+        return hashlib.sha256(token.encode()).digest()
+
+    async def remember(self, clients: Collection[KnownClient], *, now_ms: int) -> None:
+        del now_ms
+        self.clients |= {each.mark: each for each in clients}
+
+    async def remembered(self, *, now_ms: int) -> Sequence[KnownClient]:
+        del now_ms
+        return list(self.clients.values())
+
+
 @pytest.fixture
-def limits(clock: ManualClock) -> GuessLimits:
-    return GuessLimits(clock)
+def sessions() -> Sessions:
+    return Sessions()
+
+
+@pytest.fixture
+def known(sessions: Sessions, clock: ManualClock) -> KnownClients:
+    return KnownClients(sessions, clock)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def limits(clock: ManualClock, known: KnownClients) -> GuessLimits:
+    return GuessLimits(clock, known)
 
 
 def direct(address: str) -> Client:
@@ -23,8 +57,10 @@ def direct(address: str) -> Client:
 
 
 def through(proxy: str, address: str) -> Client:
-    forwarded = ipaddress.ip_address(address)
-    return Client(ipaddress.ip_address(proxy), is_proxied=True, forwarded=forwarded)
+    head = [(b"x-forwarded-for", address.encode())]
+    request = Request({"type": "http", "headers": head, "client": (proxy, 1)})
+    trusted = (*ServerSettings().trusted_proxies, "127.0.0.0/8", "10.0.0.1")
+    return client_of(request, trusted_proxies=trusted)  # type: ignore[arg-type]
 
 
 def fail(limits: GuessLimits, client: Client) -> bool:
@@ -35,11 +71,11 @@ def fail(limits: GuessLimits, client: Client) -> bool:
     return not taken.wait_s
 
 
-def succeed(limits: GuessLimits, client: Client) -> int:
+def succeed(limits: GuessLimits, client: Client, browser: bytes | None = None) -> int:
     """Try the right token; returns the time to wait."""
-    taken = limits.take(client, "right")
+    taken = limits.take(client, "right", browser=browser)
     if not taken.wait_s:
-        limits.right(taken)
+        limits.right(taken, "admin", browser=browser)
     return taken.wait_s
 
 
@@ -115,15 +151,58 @@ def test_who_was_right_lately_waits_for_no_stranger(
         assert succeed(limits, operator) == 0
 
 
-def test_who_was_right_lately_guesses_no_faster_than_two_tokens_a_second(
+def test_who_was_right_lately_guesses_no_faster_than_one_token_in_5_s(
     limits: GuessLimits, clock: ManualClock
 ) -> None:
     client = direct("192.0.2.7")
     succeed(limits, client)
     assert sum(fail(limits, client) for _ in range(200)) == KNOWN.tries
-    assert succeed(limits, client) == 1
+    assert succeed(limits, client) == 5
     clock.ms += 10_000
-    assert sum(fail(limits, client) for _ in range(200)) == 20
+    assert sum(fail(limits, client) for _ in range(200)) == 2
+
+
+def test_a_known_browser_does_not_wait_for_what_uses_up_its_address(limits: GuessLimits) -> None:
+    operator, browser = through("127.0.0.1", "192.0.2.7"), b"its cookie"
+    assert succeed(limits, operator, browser) == 0
+    while fail(limits, operator):
+        pass
+    assert succeed(limits, operator) > 0
+    assert succeed(limits, operator, browser) == 0
+    assert succeed(limits, through("127.0.0.1", "192.0.2.8"), browser) == 0
+
+
+def test_a_cookie_that_no_login_has_set_is_no_browser(limits: GuessLimits) -> None:
+    client = direct("192.0.2.7")
+    tries = [limits.take(client, next(tokens), browser=bytes([n])).wait_s for n in range(10)]
+    assert tries.count(0) == ADDRESS.tries
+
+
+def test_a_program_beside_a_proxy_leaves_tries_to_those_who_come_without_it(
+    limits: GuessLimits,
+) -> None:
+    peers = ["::1", *(f"127.0.0.{n}" for n in range(1, 200))]
+    clients = [through(peer, f"198.{n}.0.1") for n, peer in enumerate(peers)]
+    assert sum(fail(limits, client) for client in clients) == PROXY.tries
+    assert succeed(limits, direct("203.0.113.1")) == 0
+    assert succeed(limits, through("10.0.0.1", "203.0.113.1")) == 0
+
+
+async def test_who_was_right_lately_is_known_after_a_restart_and_at_other_relays(
+    sessions: Sessions, known: KnownClients, limits: GuessLimits, clock: ManualClock
+) -> None:
+    operator, browser = through("127.0.0.1", "198.1.0.1"), b"its cookie"
+    succeed(limits, operator, browser)
+    await known.exchange()
+    other = KnownClients(sessions, clock)  # type: ignore[arg-type]
+    await other.exchange()
+    restarted = GuessLimits(clock, other)
+    for number in range(2, 200):
+        fail(restarted, through("127.0.0.1", f"198.{number}.0.1"))
+    assert succeed(restarted, through("127.0.0.1", "198.0.0.1")) > 0
+    assert succeed(restarted, operator) == 0
+    assert succeed(restarted, through("127.0.0.1", "203.0.113.9"), browser) == 0
+    assert all(b"198.1" not in mark for mark in sessions.clients)
 
 
 def test_a_wrong_token_that_comes_again_takes_no_try(limits: GuessLimits) -> None:
@@ -144,9 +223,8 @@ def test_a_right_token_returns_its_try_and_no_other(limits: GuessLimits) -> None
 
 
 def test_what_is_remembered_is_bounded(
-    limits: GuessLimits, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+    limits: GuessLimits, known: KnownClients, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(guessing, "KNOWN_MAX", 10)
     monkeypatch.setattr(guessing, "REPEATED_MAX", 10)
     for number in range(5_000):
         clock.ms += 500
@@ -154,4 +232,4 @@ def test_what_is_remembered_is_bounded(
         fail(limits, client)
         succeed(limits, client)
     assert len(limits._free_at) <= 2 * guessing._SWEEP_AT
-    assert (len(limits._known), len(limits._wrong)) == (10, 10)
+    assert (len(known._known), len(limits._wrong)) == (KNOWN_MAX, 10)

@@ -125,6 +125,7 @@ def of_source(
     dropped: int = 0,
     skew_s: float | None = None,
     late_s: float = 400,
+    removed_ms: int | None = None,
     **refused: int,
 ) -> Facts:
     times = {"first_ms": NOW_MS - MINUTE_MS, "last_ms": NOW_MS - 1000} if refused else {}
@@ -132,7 +133,12 @@ def of_source(
         verified_ms=None, skew_s=skew_s, refusals=Refusals(skew_s=late_s, **{**times, **refused})
     )
     source = SourceFacts(
-        name="main", traffic=traffic, last_events=(), rotation=rotation, dropped=dropped
+        name="main",
+        traffic=traffic,
+        last_events=(),
+        rotation=rotation,
+        dropped=dropped,
+        removed_ms=removed_ms,
     )
     return replace(FACTS, sources=(source,))
 
@@ -458,6 +464,12 @@ FOUND: Mapping[str, tuple[Facts, str, str, str]] = {
         "info",
         "an outage of source main is about to be reconciled",
         "relay reconciliations list",
+    ),
+    "an endpoint that was removed": (
+        of_source(removed_ms=NOW_MS),
+        "ticket",
+        "nothing can arrive at source main: its webhook endpoint was removed",
+        "relay endpoint register --source main --url https://HOST/PATH --secret-file FILE",
     ),
     "losses": (
         lost(4, 7),

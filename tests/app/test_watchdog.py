@@ -40,6 +40,10 @@ class Store:
         await asyncio.sleep(answer)
 
 
+async def no_problems() -> list[str]:
+    return []
+
+
 class Manager:
     watchdog_s = 10.0
 
@@ -56,7 +60,7 @@ async def pings(store: Store, *, until_s: float) -> list[float]:
         cast("Any", manager),
         store=cast("Any", store),
         statuses=dict,
-        trouble=lambda: None,
+        problems=no_problems,
         clock=LoopClock(),
     )
     begun_s = asyncio.get_running_loop().time()
@@ -96,13 +100,13 @@ import asyncio, sys, time
 from relay.server.sd_notify import ServiceManager
 from relay.app import watchdog
 from relay.app.watchdog import HangTimer, Watchdog
-from tests.app.test_watchdog import Store
+from tests.app.test_watchdog import Store, no_problems
 
 async def main():
     watchdog.DUMP_LIMIT_S = 1
     {setup}
     manager = ServiceManager(None, clock=None)
-    parts = dict(statuses=dict, trouble=lambda: None, clock=None, hang_timer=HangTimer(0.5))
+    parts = dict(statuses=dict, problems=no_problems, clock=None, hang_timer=HangTimer(0.5))
     (chore,) = Watchdog(manager, store=store, **parts).tasks()
     proving = asyncio.create_task(chore)
     await asyncio.sleep(1.5)

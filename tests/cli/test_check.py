@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pytest
 from click.testing import CliRunner, Result
 
-from relay.cli.check import check_config, verify
+from relay.cli.check import Database, check_config, verify
 from relay.core import signature
 from relay.store.sqlite import preflight
 
@@ -67,6 +67,18 @@ def test_warnings_are_shown_and_do_not_fail_the_check(tmp_path: Path, check: Che
     result = check("--config", write_config(tmp_path, GOOD))
     assert result.exit_code == 0
     assert "warning    sink: none is configured" in result.output
+
+
+def test_warnings_of_the_database_count_too(
+    tmp_path: Path, check: Check, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def reached(_: object) -> Database:
+        return Database(ok=True, text="PostgreSQL 15", warnings=("fsync is off", "encoding"))
+
+    config = write_config(tmp_path, GOOD)
+    assert ": good, with 1 warning\n" in check("--config", config).output
+    monkeypatch.setattr("relay.cli.check.reach_store", reached)
+    assert ": good, with 3 warnings\n" in check("--config", config, "--connect").output
 
 
 def test_a_target_that_outsiders_choose_is_a_warning(tmp_path: Path, check: Check) -> None:

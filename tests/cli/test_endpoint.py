@@ -9,7 +9,7 @@ import pytest
 
 from relay.core.event import KINDS, WEBHOOK_TEST
 from tests.cli.scene import Scene
-from tests.cli.sender import HOOK, developing
+from tests.cli.sender import HOOK, developing, receiving
 from tests.stub_server import Reply, Request, StubServer, until
 
 pytestmark = pytest.mark.servers
@@ -153,6 +153,72 @@ async def test_an_endpoint_is_shown_tested_and_removed(tmp_path: Path) -> None:
             1,
             NOT_FOUND,
         )
+
+
+async def test_a_removal_is_told_to_the_relay_and_its_status_says_that_nothing_can_arrive(
+    tmp_path: Path,
+) -> None:
+    async with developing(tmp_path) as developer, receiving(developer) as (_, endpoint):
+        before = json.loads((await developer.run("status --json")).output)
+        removed = await developer.run("endpoint remove")
+        after = json.loads((await developer.run("status --json")).output)
+        (change,) = json.loads((await developer.run("audit list --json")).output)["changes"]
+        text = (await developer.run("status")).output
+        config = developer.config.read_text(encoding="utf-8")
+        developer.config.write_text(config.replace(endpoint, "wh_none"), encoding="utf-8")
+        await developer.run("reload")
+        replaced = json.loads((await developer.run("status --json")).output)
+    assert "The relay's status shows it until events come again." in removed.output
+    assert before["problems"] == []
+    (problem,) = after["problems"]
+    what = "nothing can arrive at source main: its webhook endpoint was removed"
+    assert (problem["severity"], problem["what"]) == ("ticket", what)
+    assert problem["since_ms"] == after["sources"][0]["removed_ms"] == change["begun_ms"]
+    assert what in text
+    assert (change["operation"], change["target"]) == ("note_endpoint", "main")
+    assert change["asked"] == {"change": "removed", "endpoint": endpoint}
+    assert replaced["problems"] == []
+
+
+async def test_a_registration_ends_the_finding_of_a_removal(tmp_path: Path) -> None:
+    async with developing(tmp_path) as developer, receiving(developer) as (relay, _):
+        await developer.run("endpoint remove")
+        assert (await developer.run("status")).exit_code == 1
+        await developer.run(f"endpoint register --url {relay.url} --secret-file another")
+        assert (await developer.run("status")).exit_code == 0
+
+
+async def test_a_removal_without_a_relay_says_that_its_status_will_not_show_it(
+    tmp_path: Path,
+) -> None:
+    async with developing(tmp_path) as developer:
+        await developer.register()
+        removed = await developer.run("endpoint remove")
+    assert removed.exit_code == 0
+    assert "The running relay was not notified, so its status does not show it: " in removed.output
+
+
+@pytest.mark.parametrize(
+    ("url", "is_warned"),
+    [
+        ("http://hooks.example.com/webhooks", True),
+        ("http://8.8.8.8/webhooks", True),
+        ("http://[2606:4700::1111]/webhooks", True),
+        ("https://hooks.example.com/webhooks", False),
+        ("http://127.0.0.1:8080/webhooks", False),
+        ("http://10.0.0.7/webhooks", False),
+        ("http://relay:8080/webhooks", False),
+        ("http://relay.internal/webhooks", False),
+    ],
+)
+async def test_a_public_url_without_tls_is_warned_of(
+    tmp_path: Path, url: str, is_warned: bool
+) -> None:
+    async with developing(tmp_path) as developer:
+        developer.write()
+        done = await developer.run(f"endpoint register --url {url} --secret-file secret")
+    assert done.exit_code == 0, done.output
+    assert ("warning: the URL is not https" in done.output) == is_warned
 
 
 async def test_events_are_shown_and_changed(tmp_path: Path) -> None:

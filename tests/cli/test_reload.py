@@ -83,6 +83,21 @@ async def test_the_result_is_available_as_json(relay: Relay) -> None:
     assert (verdict["ok"], verdict["sinks"]["removed"]) == (True, ["crm"])
 
 
+async def test_what_is_wrong_with_the_config_in_use_is_printed(relay: Relay) -> None:
+    edit(relay, CRM.format(""), CRM.format("") + "when = 'event == \"lead.captured\"'\n")
+    edit(relay, 'name = "crm"', 'name = "crm"\nevents = ["*", "lead.captures"]')
+    code, printed = await reload(relay)
+    assert code == 0
+    fault, warning = printed.splitlines()[-2:]
+    assert fault.startswith("  fault     sink[0] (crm).when: ")
+    assert fault.endswith("; the next release refuses it")
+    assert warning.startswith("  warning   sink[0] (crm).events")
+    code, printed = await reload(relay, "--json")
+    document = json.loads(printed)
+    assert [each["path"] for each in document["mistakes"]] == ["sink[0] (crm).when"]
+    assert len(document["warnings"]) == 1
+
+
 async def test_invalid_toml_is_refused_without_a_request(relay: Relay) -> None:
     relay.config.write_text("half", encoding="utf-8")
     code, printed = await reload(relay)

@@ -9,10 +9,11 @@ import os
 import resource
 import socket
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
+from starlette.types import Receive, Scope, Send
 
 from relay.server.connection_limit import (
     ADMIN_MAX,
@@ -22,6 +23,8 @@ from relay.server.connection_limit import (
     file_limit,
     public_total,
 )
+from relay.server.exchanges import keep
+from relay.server.http_protocol import HttpProtocol
 from relay.server.listener import Listener
 from tests.caller import PATH, Caller, post, signed
 from tests.guarantees.process import SECRET, Relay
@@ -138,6 +141,52 @@ async def test_without_an_idle_connection_the_next_one_waits_for_its_turn() -> N
         gate.release.set()
         assert [(await each.answer()).body for each in asking] == [b"done"] * 5
     assert set(reached) == {"busy", "total"}
+
+
+async def silent(scope: Scope, receive: Receive, send: Send) -> None:
+    """Reads a body, and answers at length."""
+    if scope["path"] == "/kept":
+        keep(scope)
+    while (await receive()).get("more_body"):
+        pass
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    with contextlib.suppress(OSError):
+        for _ in range(1000):
+            await send({"type": "http.response.body", "body": bytes(65_536), "more_body": True})
+
+
+def connections(limit: ConnectionLimit) -> Callable[[], list[HttpProtocol]]:
+    return lambda: [each for each in limit._held if isinstance(each, HttpProtocol)]
+
+
+HALF = b"POST / HTTP/1.1\r\nHost: relay\r\nContent-Length: 9\r\n\r\nhalf"
+UNREAD = b"GET /%b HTTP/1.1\r\nHost: relay\r\n\r\n"
+
+
+@pytest.mark.parametrize("holding", [HALF, UNREAD % b""], ids=["half a body", "an unread answer"])
+async def test_a_request_that_waits_for_its_client_makes_room(holding: bytes) -> None:
+    limit = ConnectionLimit(2, is_trusted=lambda _: True, reached=(reached := Reached()))
+    async with callers(limit, silent) as of:
+        for _ in range(2):
+            (await of.idle()).write(holding)
+        held = connections(limit)
+        await soon(lambda: sum(each._due for each in held()) == 2)
+        if holding != HALF:
+            await soon(lambda: all(each._stall for each in held()))
+        (third := await of.idle()).write(HALF)
+        await soon(lambda: reached["total"] == 1)
+        third.write(b" done")
+    assert reached == {"total": 1}
+
+
+async def test_an_operators_response_is_not_cut_off_however_slowly_it_is_read() -> None:
+    limit = ConnectionLimit(1, is_trusted=lambda _: True, reached=(reached := Reached()))
+    async with callers(limit, silent) as of:
+        (await of.idle()).write(UNREAD % b"kept")
+        await soon(lambda: any(each._stall for each in connections(limit)()))
+        await of.idle()
+        await soon(lambda: reached["busy"] > 1)
+    assert set(reached) == {"busy"}
 
 
 async def test_a_listener_without_file_descriptors_pauses_and_recovers_by_itself() -> None:

@@ -21,7 +21,6 @@ from relay.core.errors import StoreFull
 from relay.core.sink_status import SinkStatus
 from relay.server.sd_notify import ServiceManager
 from relay.store import Backlog
-from relay.store.sqlite.absences import SqliteAbsences
 from relay.store.sqlite.group_commit import WAITING_MAX
 from relay.store.sqlite.store import SqliteStore
 from tests.app.test_service import document
@@ -220,13 +219,13 @@ def sink_status(name: str, state: Any) -> SinkStatus:
 
 
 @pytest.mark.parametrize(
-    ("states", "backlogs", "trouble", "line"),
+    ("states", "backlogs", "problems", "line"),
     [
-        ({}, {}, None, "0 of 0 sinks active; 0 pending"),
+        ({}, {}, [], "0 of 0 sinks active; 0 pending"),
         (
             {"crm": "active", "sales": "active"},
             {"crm": Backlog(pending=2, oldest_ms=NOW_MS - 59_000)},
-            None,
+            [],
             "2 of 2 sinks active; 2 pending",
         ),
         (
@@ -235,22 +234,28 @@ def sink_status(name: str, state: Any) -> SinkStatus:
                 "crm": Backlog(pending=40, dead=1, oldest_ms=NOW_MS - 185_000),
                 "bi": Backlog(pending=2, dead=1, oldest_ms=NOW_MS - 1000),
             },
-            None,
+            [],
             "0 of 2 sinks active, crm parked, bi paused; 42 pending, the oldest for 3 min, 2 dead",
         ),
         (
             {"crm": "active"},
             {},
-            "the disk is full",
+            ["the disk is full"],
             "takes no events: the disk is full; 1 of 1 sinks active; 0 pending",
+        ),
+        (
+            {"crm": "active"},
+            None,
+            ["full"],
+            "takes no events: full; 1 of 1 sinks active; backlog unknown: the store cannot be read",
         ),
     ],
 )
 def test_the_status_is_a_line(
-    states: dict[str, str], backlogs: dict[str, Backlog], trouble: str | None, line: str
+    states: dict[str, str], backlogs: dict[str, Backlog] | None, problems: list[str], line: str
 ) -> None:
     statuses = [sink_status(name, state) for name, state in states.items()]
-    assert describe(statuses, backlogs, trouble, now_ms=NOW_MS) == line
+    assert describe(statuses, backlogs, problems, now_ms=NOW_MS) == line
 
 
 @asynccontextmanager
@@ -342,15 +347,15 @@ async def until_silent(heard: Ear) -> None:
             await asyncio.sleep(0.2)
 
 
-async def test_a_full_disk_is_reported_and_proofs_of_life_go_on(
+async def test_the_status_says_what_readiness_says_and_proofs_of_life_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def full(*_: object, **__: object) -> None:
         raise StoreFull("the disk is full (SQLITE_FULL)")
 
-    monkeypatch.setattr(SqliteAbsences, "beat", full)
+    monkeypatch.setattr(SqliteStore, "probe", full)
     monkeypatch.setattr("relay.app.watchdog.STATUS_EVERY_S", 0.01)
     address = str(tmp_path / "notify")
     with ear(address) as heard:
         async with managed(document(tmp_path), address, watchdog="40000"):
-            await heard.until("STATUS=takes no events: the disk is full", "WATCHDOG=1")
+            await heard.until("STATUS=takes no events: the store is short of", "WATCHDOG=1")

@@ -8,7 +8,16 @@ from typing import Any
 import pytest
 
 from relay.store import Store
-from relay.store.sessions import AGE_MS, IDLE_MS, SESSIONS_MAX, Role, Session
+from relay.store.sessions import (
+    AGE_MS,
+    IDLE_MS,
+    KNOWN_MAX,
+    KNOWN_MS,
+    SESSIONS_MAX,
+    KnownClient,
+    Role,
+    Session,
+)
 from tests.conftest import NOW_MS, ManualClock
 from tests.store.places import Place, PostgresPlace
 
@@ -210,3 +219,54 @@ async def test_a_clock_set_back_by_more_than_a_minute_ends_sessions(
     await log_in(store, 2, at_ms=early_ms)
     assert await find(store, 2, at_ms=early_ms) is not None
     assert len(digests(place)) == (2 if lives else 1)
+
+
+def client(number: int, role: Role = "admin", *, at_ms: int = NOW_MS) -> KnownClient:
+    return KnownClient(identifier(number), role, at_ms)
+
+
+async def known(store: Store, *, at_ms: int = NOW_MS) -> set[KnownClient]:
+    return set(await store.sessions.remembered(now_ms=at_ms))
+
+
+async def test_known_clients_are_found_after_a_restart(place: Place) -> None:
+    clients = [client(1), client(2, "viewer")]
+    async with place.open(ManualClock()) as store:
+        assert await known(store) == set()
+        await store.sessions.remember(clients, now_ms=NOW_MS)
+    async with place.open(ManualClock()) as store:
+        assert await known(store) == set(clients)
+
+
+async def test_a_known_client_keeps_its_higher_role_and_its_later_time(store: Store) -> None:
+    for each in (client(1, at_ms=NOW_MS), client(1, "viewer", at_ms=NOW_MS - 1)):
+        await store.sessions.remember([each], now_ms=NOW_MS)
+    assert await known(store) == {client(1)}
+
+
+async def test_known_clients_are_forgotten_by_their_age_and_by_their_number(
+    store: Store, place: Place
+) -> None:
+    later_ms = NOW_MS + KNOWN_MS
+    old = [client(n, at_ms=NOW_MS + n) for n in range(2)]
+    viewers = [client(1_000 + n, "viewer", at_ms=later_ms + n) for n in range(KNOWN_MAX + 5)]
+    await store.sessions.remember(old, now_ms=NOW_MS)
+    assert await known(store, at_ms=later_ms) == {old[1]}
+    await store.sessions.remember(viewers, now_ms=later_ms)
+    assert await known(store, at_ms=later_ms) == {old[1], *viewers[5:]}
+    assert len(place.rows("SELECT mark FROM relay.known_clients")) == 1 + KNOWN_MAX
+
+
+async def test_relays_that_know_the_same_clients_do_not_wait_for_each_other(
+    postgres_place: PostgresPlace,
+) -> None:
+    clock, clients = ManualClock(), [client(n) for n in range(50)]
+    async with postgres_place.open(clock) as one, postgres_place.open(clock) as other:
+        await asyncio.gather(
+            *(
+                store.sessions.remember(each, now_ms=NOW_MS)
+                for store, each in ((one, clients), (other, clients[::-1]))
+                for _ in range(10)
+            )
+        )
+        assert await known(one) == await known(other) == set(clients)

@@ -1,13 +1,33 @@
 """Reload of the config, as SIGHUP does it, with the outcome in the response."""
 
+from collections.abc import Sequence
+
+from msgspec.structs import fields
+
 from relay.admin.operation import Nothing, Operation
 from relay.admin.services import AdminServices
 from relay.config.changes import Changes
+from relay.config.secret_checks import expired
+from relay.core.errors import Fault
 
 
-async def reload_config(admin: AdminServices, _: Nothing) -> Changes:
+class Reloaded(Changes, frozen=True, kw_only=True):
+    """The changes, and the mistakes and warnings of the config that is in use now."""
+
+    mistakes: Sequence[Fault]
+    """What the next release refuses."""
+    warnings: Sequence[Fault]
+
+
+async def reload_config(admin: AdminServices, _: Nothing) -> Reloaded:
     """Reload the config, and use it if it has no faults."""
-    return await admin.reloads.reload()
+    changes = await admin.reloads.reload()
+    config = admin.config()
+    return Reloaded(
+        **{each.name: getattr(changes, each.name) for each in fields(Changes)},
+        mistakes=config.mistakes,
+        warnings=[*config.warnings, *expired(config.sources, now_ms=admin.clock.now_ms())],
+    )
 
 
 RELOAD = Operation(

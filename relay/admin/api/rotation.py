@@ -56,7 +56,7 @@ class RotationView(msgspec.Struct, frozen=True, kw_only=True):
 
 async def show_rotation(admin: AdminServices, path: SourceName) -> RotationView:
     """State of the rotation of a source's secret."""
-    name = _known(admin, path)
+    name = known_source(admin, path)
     return _view(admin, name, await admin.rotations.state(name))
 
 
@@ -64,13 +64,13 @@ async def begin_rotation(
     admin: AdminServices, path: SourceName, start: RotationStart
 ) -> RotationView:
     """Start or extend a rotation, which quarantines unverified requests."""
-    name = _known(admin, path)
+    name = known_source(admin, path)
     return _view(admin, name, await admin.rotations.begin(name, Duration(start.duration_ms)))
 
 
 async def finish_rotation(admin: AdminServices, path: SourceName) -> RotationView:
     """Reload the config, verify the quarantined requests, and end the rotation."""
-    name = _known(admin, path)
+    name = known_source(admin, path)
     if await admin.rotations.state(name) is None:
         raise HTTPException(
             409, f"No rotation of {name} is running: it was not started, or has expired."
@@ -80,7 +80,8 @@ async def finish_rotation(admin: AdminServices, path: SourceName) -> RotationVie
     return _view(admin, name, await admin.rotations.finish(name))
 
 
-def _known(admin: AdminServices, path: SourceName) -> str:
+def known_source(admin: AdminServices, path: SourceName) -> str:
+    """Return the name of a source of the config; raises HTTPException."""
     if path.name not in admin.rotations.sources:
         raise HTTPException(404, f"There is no source {path.name} in the config.")
     return path.name

@@ -1,5 +1,6 @@
 """Live activity as server-sent events."""
 
+import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Hashable
 from contextlib import closing
@@ -17,12 +18,15 @@ from relay.admin.api.recorded import Recorded
 from relay.admin.operation import FRESH, parameters
 from relay.admin.services import AdminServices
 from relay.outbound.cloudevents import rfc3339
-from relay.telemetry.activity_stream import Activity
+from relay.telemetry.activity_stream import Activity, Subscriber
 
 PATH = "/api/v1/stream"
 
 SEEN_MAX = 10_000
 """Stored activity remembered to drop its live copies; far more than can overlap."""
+
+HEARTBEAT_S = 15.0
+"""Longest silence: a client that has gone is noticed by a write, and proxies cut silent streams."""
 
 
 class StreamFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,11 +106,11 @@ async def _lines(admin: AdminServices, chosen: StreamFilter) -> AsyncIterator[by
 
 
 async def _happenings(admin: AdminServices, chosen: StreamFilter) -> AsyncIterator[Activity | None]:
-    """Yield stored activity, then live activity; None marks the change."""
+    """Yield stored activity, then live activity; None marks the change, and a silence."""
     if chosen.since_ms is None:
         with closing(admin.activity.watch(chosen.matches)) as watcher:
             yield None
-            async for happening in watcher:
+            async for happening in _live(watcher):
                 yield happening
         return
     recorded = Recorded(admin.store.operations, await admin.store.operations.mark(chosen.since_ms))
@@ -124,9 +128,22 @@ async def _happenings(admin: AdminServices, chosen: StreamFilter) -> AsyncIterat
         yield None
         # Rows that were read before they were published come again.
         repeated = set(seen)
-        async for happening in watcher:
-            if _identity(happening) not in repeated:
+        async for happening in _live(watcher):
+            if happening is None or _identity(happening) not in repeated:
                 yield happening
+
+
+async def _live(watcher: Subscriber) -> AsyncIterator[Activity | None]:
+    while True:
+        try:
+            async with asyncio.timeout(HEARTBEAT_S):
+                happening = await anext(watcher)
+        except TimeoutError:
+            yield None
+        except StopAsyncIteration:
+            return
+        else:
+            yield happening
 
 
 def _identity(happening: Activity) -> Hashable:

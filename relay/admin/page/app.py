@@ -31,6 +31,7 @@ from relay.admin.page.visit import Done, Notice, Visit
 from relay.admin.problem import Problem, problem_of
 from relay.admin.services import AdminServices
 from relay.core.errors import ConfigError, Stopping, StoreError
+from relay.server.exchanges import keep
 
 FRAGMENT = "relay-fragment"
 """Header of the script's requests: `1` for its polls, which do not extend the session; `person` for
@@ -94,6 +95,7 @@ class Page:
             if visitor is None:
                 by_script = is_stream or FRAGMENT in request.headers
                 return await login.required(self._access, request, by_script=by_script)
+            keep(request.scope)
             visit = self._visit(request, visitor)
             try:
                 return await answer(visit, request)

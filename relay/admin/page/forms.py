@@ -5,7 +5,7 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
 from relay.admin.operation import convert
 
@@ -29,7 +29,7 @@ async def form(request: Request, *, size_max: int = FORM_MAX) -> dict[str, str]:
     try:
         async with asyncio.timeout(WAIT_S):
             raw = await _body(request, size_max)
-    except TimeoutError:
+    except (TimeoutError, ClientDisconnect):
         raise HTTPException(408, "The form did not arrive in time.") from None
     if len(raw) <= SMALL_MAX:
         return _fields(raw)

@@ -89,8 +89,10 @@ def _open(
 
 
 def _entered(access: AccessControl, request: Request, target: str, result: LoggedIn) -> Response:
-    headers = {"Set-Cookie": result.set_cookie}
-    return RedirectResponse(access.place(request).to(target), 303, headers)
+    response = RedirectResponse(access.place(request).to(target), 303)
+    for cookie in result.set_cookies:
+        response.headers.append("Set-Cookie", cookie)
+    return response
 
 
 async def _logged_out(access: AccessControl, request: Request) -> Response:

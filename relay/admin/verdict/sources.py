@@ -22,6 +22,8 @@ _SENDERS = "the sender's"
 
 def findings(source: SourceFacts, *, clock: str, now_ms: int) -> Iterator[Finding]:
     """`clock` names the one that the relay goes by."""
+    if source.removed_ms is not None:
+        yield _removed(source.name, source.removed_ms)
     yield from _rotation(source, now_ms=now_ms)
     yield from _unreconciled(source)
     refusals = source.traffic.refusals
@@ -29,6 +31,19 @@ def findings(source: SourceFacts, *, clock: str, now_ms: int) -> Iterator[Findin
     yield from _clock(source, clock, is_untimely=is_recent and refusals.untimely > 0)
     if is_recent and refusals.count > refusals.untimely and not _is_kept(source, now_ms=now_ms):
         yield _mismatches(source)
+
+
+def _removed(name: str, at_ms: int) -> Finding:
+    return Finding(
+        severity="ticket",
+        what=f"nothing can arrive at source {name}: its webhook endpoint was removed",
+        since_ms=at_ms,
+        why="the video service sends it no events; register the endpoint again, or take the source "
+        "out of the config",
+        next=f"relay endpoint register --source {shlex.quote(name)} --url https://HOST/PATH "
+        "--secret-file FILE",
+        runbook="relaynoevents",
+    )
 
 
 def _is_kept(source: SourceFacts, *, now_ms: int) -> bool:

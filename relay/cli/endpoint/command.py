@@ -5,8 +5,10 @@ from collections.abc import Iterator
 import click
 
 from relay.cli.endpoint.events import events
+from relay.cli.endpoint.notes import note
 from relay.cli.endpoint.register import register
 from relay.cli.output import ago, pairs, safe, table
+from relay.cli.parameters import confirm, yes_option
 from relay.cli.printing import Output
 from relay.cli.sender_api import SenderApi, sender_command
 from relay.cli.subscription import listed
@@ -62,16 +64,27 @@ def deliveries(sender: SenderApi) -> Output:
 
 
 @endpoint.command()
+@yes_option
 @sender_command
-def remove(sender: SenderApi) -> Output:
-    """Remove the webhook endpoint: the video service sends nothing more to it."""
+def remove(sender: SenderApi, *, yes: bool) -> Output:
+    """Remove the webhook endpoint: the video service sends nothing more to it.
+
+    The running relay is notified, and its status shows it until events come again.
+    """
+    question = f"Remove {sender.endpoint} of source {sender.source}? Nothing can arrive then."
+    confirm(safe(question), yes=yes)
     sender.ask(lambda api: api.remove(sender.endpoint))
-    document = {"source": sender.source, "removed": sender.endpoint}
-    return Output(document, _removed(sender))
+    unnoted = note(sender, "removed", sender.endpoint)
+    document = {"source": sender.source, "removed": sender.endpoint, "noted": unnoted is None}
+    return Output(document, _removed(sender, unnoted))
 
 
-def _removed(sender: SenderApi) -> Iterator[str]:
+def _removed(sender: SenderApi, unnoted: str | None) -> Iterator[str]:
     yield safe(f"{sender.source}: removed {sender.endpoint}")
+    if unnoted is None:
+        yield "The relay's status shows it until events come again."
+    else:
+        yield f"The running relay was not notified, so its status does not show it: {unnoted}"
     yield f"Take `endpoint` out of its [source.api] in {safe(str(sender.file))}."
 
 

@@ -1,5 +1,6 @@
 """`relay endpoint register`: creates the webhook endpoint, and keeps its secret."""
 
+import ipaddress
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -8,6 +9,7 @@ import click
 import httpx
 from msgspec.structs import replace
 
+from relay.cli.endpoint.notes import note
 from relay.cli.output import safe
 from relay.cli.parameters import parsed
 from relay.cli.printing import Output
@@ -59,13 +61,39 @@ def register(
     others = [each.id for each in same_url if each != registration.webhook]
     if registration.webhook is None and len(same_url) == 1:
         registration, others = replace(registration, webhook=same_url[0]), []
+    webhook = registration.webhook
+    # Mostly there is no relay yet, and an earlier removal ends with the first event as well.
+    note(sender, "registered", None if webhook is None else webhook.id)
+    warnings = [_UNENCRYPTED] if url.scheme == "http" and _is_public(url.host) else []
     document = {
         "source": sender.source,
-        "webhook": registration.webhook,
+        "webhook": webhook,
         "secret_file": str(file.path),
         "same_url": others,
+        "warnings": warnings,
     }
-    return Output(document, _lines(sender, registration.webhook, file.path, others))
+    lines = [
+        *_lines(sender, webhook, file.path, others),
+        *(f"warning: {each}" for each in warnings),
+    ]
+    return Output(document, lines)
+
+
+def _is_public(host: str) -> bool:
+    """Whether events for this host cross networks that strangers can read."""
+    try:
+        return ipaddress.ip_address(host).is_global
+    except ValueError:
+        return "." in host and not host.endswith(_PRIVATE)
+
+
+_PRIVATE = (".localhost", ".local", ".internal")
+"""Ends of names that no public server has."""
+
+_UNENCRYPTED = (
+    "the URL is not https: events with personal data can be read on their way; put TLS in front "
+    "and register the https URL"
+)
 
 
 def _register(

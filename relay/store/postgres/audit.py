@@ -24,9 +24,11 @@ FROM relay.audit
 WHERE (%(before)s::bigint IS NULL OR id < %(before)s)
     AND (%(since)s::bigint IS NULL OR begun_at >= %(since)s)
     AND (%(until)s::bigint IS NULL OR begun_at < %(until)s)
-    AND (%(operation)s::text IS NULL OR operation = %(operation)s)
+    AND {operation}
 ORDER BY id DESC LIMIT %(limit)s
 """
+_ANY, _ONE = _NEWEST.format(operation="true"), _NEWEST.format(operation="operation = %(operation)s")
+"""Two texts, so that a plan for any value takes the index for the second one."""
 
 
 class PostgresAudit(Part):
@@ -70,8 +72,9 @@ class PostgresAudit(Part):
             "operation": None if operation is None else storable(operation),
             "limit": limit,
         }
+        query = _ANY if operation is None else _ONE
         return await self._reader.read(
-            lambda db: [record_of(row) for row in db.execute(_NEWEST, chosen)]
+            lambda db: [record_of(row) for row in db.execute(query, chosen)]
         )
 
 

@@ -1,11 +1,22 @@
 """Sessions in PostgreSQL, which hold on every relay."""
 
 import hashlib
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from typing import get_args
 
 from relay.store.postgres.driver import Database, Row
 from relay.store.postgres.shared import Part
-from relay.store.sessions import AGE_MS, IDLE_MS, SEEN_EVERY_MS, SESSIONS_MAX, Role, Session
+from relay.store.sessions import (
+    AGE_MS,
+    IDLE_MS,
+    KNOWN_MAX,
+    KNOWN_MS,
+    SEEN_EVERY_MS,
+    SESSIONS_MAX,
+    KnownClient,
+    Role,
+    Session,
+)
 
 _LIVE = f"""
 seen_at BETWEEN %(now)s - {IDLE_MS} AND %(now)s + {SEEN_EVERY_MS}
@@ -37,6 +48,27 @@ _TO_NOTE = f"digest = %(digest)s AND seen_at <= %(now)s - {SEEN_EVERY_MS} AND {_
 _IS_TO_NOTE = f"SELECT 1 FROM relay.sessions WHERE {_TO_NOTE}"
 _SEEN = f"UPDATE relay.sessions SET seen_at = %(now)s WHERE {_TO_NOTE}"
 _CLOSE = "DELETE FROM relay.sessions WHERE digest = %s"
+_REMEMBER = """
+INSERT INTO relay.known_clients AS known (mark, role, right_at) VALUES (%s, %s, %s)
+ON CONFLICT (mark) DO UPDATE SET
+    role = least(known.role, excluded.role), right_at = greatest(known.right_at, excluded.right_at)
+"""
+_FORGET_EXPIRED = f"""
+DELETE FROM relay.known_clients WHERE mark IN (
+    SELECT mark FROM relay.known_clients WHERE right_at <= %s - {KNOWN_MS} FOR UPDATE SKIP LOCKED
+)
+"""
+_FORGET_SURPLUS = f"""
+DELETE FROM relay.known_clients WHERE mark IN (
+    SELECT mark FROM relay.known_clients WHERE mark = ANY(ARRAY(
+        SELECT mark FROM relay.known_clients WHERE role = %s
+        ORDER BY right_at DESC OFFSET {KNOWN_MAX}
+    )) FOR UPDATE SKIP LOCKED
+)
+"""
+_REMEMBERED = f"""
+SELECT mark, role, right_at FROM relay.known_clients WHERE right_at > %s - {KNOWN_MS}
+"""
 
 
 class PostgresSessions(Part):
@@ -86,6 +118,23 @@ class PostgresSessions(Part):
 
     async def close(self, identifier: bytes) -> None:
         await self._shared.background.execute(_CLOSE, _digest(identifier))
+
+    async def remember(self, clients: Collection[KnownClient], *, now_ms: int) -> None:
+        # In order, because relays that note the same clients must not wait for each other in turn.
+        rows = sorted((each.mark, each.role, each.right_ms) for each in clients)
+
+        def note(db: Database) -> None:
+            for row in rows:
+                db.execute(_REMEMBER, row)
+            db.execute(_FORGET_EXPIRED, (now_ms,))
+            for role in get_args(Role):
+                db.execute(_FORGET_SURPLUS, (role,))
+
+        await self._shared.background.transact(note)
+
+    async def remembered(self, *, now_ms: int) -> Sequence[KnownClient]:
+        rows = await self._reader.read(lambda db: db.execute(_REMEMBERED, (now_ms,)).fetchall())
+        return [KnownClient(bytes(mark), role, right_ms) for mark, role, right_ms in rows]
 
     async def _row(self, sql: str, identifier: bytes, now_ms: int) -> Row | None:
         values = {"digest": _digest(identifier), "now": now_ms}

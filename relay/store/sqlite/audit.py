@@ -20,9 +20,11 @@ _NEWEST = """
 SELECT id, begun_at, ended_at, operation, target, status, actor, address, via, asked, result
 FROM audit
 WHERE (?1 IS NULL OR id < ?1) AND (?2 IS NULL OR begun_at >= ?2)
-    AND (?3 IS NULL OR begun_at < ?3) AND (?4 IS NULL OR operation = ?4)
+    AND (?3 IS NULL OR begun_at < ?3) AND {operation}
 ORDER BY id DESC LIMIT ?5
 """
+_ANY, _ONE = _NEWEST.format(operation="?4 IS NULL"), _NEWEST.format(operation="operation = ?4")
+"""Two texts, so that SQLite plans the second one by its index."""
 
 
 class SqliteAudit(Part):
@@ -56,6 +58,7 @@ class SqliteAudit(Part):
         limit: int,
     ) -> Sequence[ChangeRecord]:
         chosen = (before, since_ms, until_ms, operation, limit)
+        query = _ANY if operation is None else _ONE
         return await self._reader.read(
-            lambda db: [record_of(row) for row in db.execute(_NEWEST, chosen)]
+            lambda db: [record_of(row) for row in db.execute(query, chosen)]
         )

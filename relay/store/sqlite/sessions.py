@@ -1,9 +1,20 @@
 """Sessions in SQLite."""
 
 import hashlib
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from typing import get_args
 
-from relay.store.sessions import AGE_MS, IDLE_MS, SEEN_EVERY_MS, SESSIONS_MAX, Role, Session
+from relay.store.sessions import (
+    AGE_MS,
+    IDLE_MS,
+    KNOWN_MAX,
+    KNOWN_MS,
+    SEEN_EVERY_MS,
+    SESSIONS_MAX,
+    KnownClient,
+    Role,
+    Session,
+)
 from relay.store.sqlite.driver import sqlite3
 from relay.store.sqlite.shared import Part
 
@@ -26,6 +37,18 @@ _TO_NOTE = f"digest = :digest AND seen_at <= :now - {SEEN_EVERY_MS} AND {_LIVE}"
 _IS_TO_NOTE = f"SELECT 1 FROM sessions WHERE {_TO_NOTE}"
 _SEEN = f"UPDATE sessions SET seen_at = :now WHERE {_TO_NOTE}"
 _CLOSE = "DELETE FROM sessions WHERE digest = ?"
+_REMEMBER = """
+INSERT INTO known_clients VALUES (?, ?, ?) ON CONFLICT (mark) DO UPDATE SET
+    role = min(role, excluded.role), right_at = max(right_at, excluded.right_at)
+"""
+_FORGET_EXPIRED = f"DELETE FROM known_clients WHERE right_at <= ? - {KNOWN_MS}"
+_FORGET_SURPLUS = f"""
+DELETE FROM known_clients WHERE mark IN (
+    SELECT mark FROM known_clients WHERE role = ? ORDER BY right_at DESC
+    LIMIT -1 OFFSET {KNOWN_MAX}
+)
+"""
+_REMEMBERED = f"SELECT mark, role, right_at FROM known_clients WHERE right_at > ? - {KNOWN_MS}"
 
 
 class SqliteSessions(Part):
@@ -76,6 +99,21 @@ class SqliteSessions(Part):
 
     async def close(self, identifier: bytes) -> None:
         await self._writer.execute(_CLOSE, _digest(identifier))
+
+    async def remember(self, clients: Collection[KnownClient], *, now_ms: int) -> None:
+        rows = [(each.mark, each.role, each.right_ms) for each in clients]
+
+        def note(db: sqlite3.Connection) -> None:
+            db.executemany(_REMEMBER, rows)
+            db.execute(_FORGET_EXPIRED, (now_ms,))
+            for role in get_args(Role):
+                db.execute(_FORGET_SURPLUS, (role,))
+
+        await self._writer.transact(note)
+
+    async def remembered(self, *, now_ms: int) -> Sequence[KnownClient]:
+        rows = await self._reader.read(lambda db: db.execute(_REMEMBERED, (now_ms,)).fetchall())
+        return [KnownClient(*row) for row in rows]
 
 
 def _digest(identifier: bytes) -> bytes:

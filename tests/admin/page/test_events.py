@@ -306,7 +306,8 @@ async def test_a_file_ends_when_its_login_does(
     monkeypatch.setattr(visit, "PAGE_MAX", 1)
     async with start() as relay, visiting(relay) as visitor:
         await send(relay, *(body(f"e{number}") for number in range(200)))
-        (cookie,) = visitor.client.cookies.jar
+        jar = visitor.client.cookies.jar
+        (cookie,) = (each for each in jar if not each.name.endswith("-known"))
         async with visitor.client.stream("GET", "/events.csv") as answer:
             lines = answer.aiter_lines()
             await anext(lines)

@@ -333,8 +333,9 @@ async def test_a_session_lasts_from_login_to_logout(relay: Relay, token: str) ->
     async with browsing(relay) as visitor:
         answer = await visitor.post("/login", {"token": token, "next": "/sinks"})
         assert (answer.status_code, answer.headers["location"]) == (303, "/sinks")
-        cookie = answer.headers["set-cookie"]
+        cookie, known = answer.headers.get_list("set-cookie")
         assert re.fullmatch(r"relay-\d+=[0-9a-f]{64}; Path=/; HttpOnly; SameSite=Strict", cookie)
+        assert re.fullmatch(r"relay-\d+-known=[0-9a-f]{64}; .*; Max-Age=2592000", known)
         page = await visitor.see("/sinks")
         assert page.has_id("rights") == (token == VIEWER_TOKEN)
         kept = dict(visitor.client.cookies)
@@ -413,7 +414,7 @@ async def test_a_restart_of_the_relay_logs_nobody_out(tmp_path: Path) -> None:
     settings = service.read(tmp_path, tables=ADMIN)
     async with service.serving(settings) as relay, visiting(relay) as visitor:
         token = form_token(await visitor.see("/"))
-        (identifier,) = visitor.client.cookies.values()
+        identifier = visitor.client.cookies[f"relay-{relay.service.admin.port}"]
     async with service.serving(settings) as relay, browsing(relay) as visitor:
         visitor.client.cookies.set(f"relay-{relay.service.admin.port}", identifier)
         page = await visitor.see("/config")

@@ -41,6 +41,7 @@ CHOICES: dict[tuple[str, str], object] = {
     ("replays", "state"): "done",
     ("absences", "cause"): "crashed",
     ("sessions", "role"): "viewer",
+    ("known_clients", "role"): "admin",
     ("reconciliations", "state"): "failed",
     ("events", "reconstructed"): 2,
 }

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from relay.admin.guessing import GuessLimits
 from relay.admin.page.access import address, redirects
 from relay.admin.page.access.address import Place, Refusal
-from relay.admin.page.access.cookies import IDENTIFIER_BYTES, SessionCookie, session_cookie
+from relay.admin.page.access.cookies import IDENTIFIER_BYTES, Cookie, session_cookie
 from relay.admin.page.access.forms import CheckFailure, check_sender, check_token
 from relay.admin.page.access.tokens import Tokens
 from relay.admin.page.access.visitor import Visitor
@@ -31,8 +31,8 @@ class LoggedIn:
     """A login succeeded."""
 
     role: Role
-    set_cookie: str = field(repr=False)
-    """Value of the Set-Cookie header."""
+    set_cookies: tuple[str, str] = field(repr=False)
+    """Values of the Set-Cookie headers: of the session, and of the known browser."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,20 +155,22 @@ class AccessControl:
             return LoginRefused(reason="sender")
         if cookie is None:
             return self._login_refused(place, LoginRefused(reason="plain_http"))
-        taken = self._limits.take(place.sender, token)
+        known = cookie.of_browser()
+        taken = self._limits.take(place.sender, token, browser=known.read(request))
         if taken.wait_s:
             return self._login_refused(place, LoginRefused(reason="too_many", wait_s=taken.wait_s))
         tokens = self._tokens()
         if (role := tokens.role_of(token)) is None:
             self._limits.wrong(taken)
             return self._login_refused(place, LoginRefused(reason="wrong"))
-        self._limits.right(taken)
+        browser = taken.browser or secrets.token_bytes(IDENTIFIER_BYTES)
+        self._limits.right(taken, role, browser=browser)
         fingerprint = tokens.fingerprints(self._sessions.fingerprint)[role]
         identifier = await self._open(role, fingerprint, place)
         if (previous := cookie.read(request)) is not None:
             with suppress(StoreError):
                 await self._sessions.close(previous)
-        return LoggedIn(role=role, set_cookie=cookie.set(identifier))
+        return LoggedIn(role=role, set_cookies=(cookie.set(identifier), known.set(browser)))
 
     async def log_out(self, request: Request, visitor: Visitor) -> str | None:
         """End the session; return the Set-Cookie header that removes the cookie.
@@ -204,7 +206,7 @@ class AccessControl:
         return refused
 
 
-def _identifier(request: Request, cookie: SessionCookie | None) -> bytes | None:
+def _identifier(request: Request, cookie: Cookie | None) -> bytes | None:
     return None if cookie is None else cookie.read(request)
 
 

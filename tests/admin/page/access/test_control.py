@@ -12,6 +12,7 @@ from starlette.requests import Request
 
 from relay.admin import guessing
 from relay.admin.guessing import GuessLimits
+from relay.admin.known_clients import KnownClients
 from relay.admin.page.access.control import AccessControl, LoggedIn, LoginRefused
 from relay.admin.page.access.tokens import Tokens
 from relay.admin.page.access.visitor import Visitor
@@ -75,7 +76,7 @@ class Page:
         """Log in; return the cookie."""
         result = await self.access.log_in(post(ORIGIN, *headers, **made), token)
         assert isinstance(result, LoggedIn)
-        return result.set_cookie.partition(";")[0]
+        return result.set_cookies[0].partition(";")[0]
 
     async def refused(self, token: str, *headers: tuple[str, str], **made: Any) -> tuple[str, int]:
         """Fail to log in; return the reason and the wait."""
@@ -96,7 +97,8 @@ class Page:
 async def page(tmp_path: Path, clock: ManualClock) -> AsyncIterator[Page]:
     store = await open_store(SqliteSettings(path=str(tmp_path / "relay.db")), clock=clock)
     try:
-        yield Page(store.sessions, GuessLimits(clock), clock)
+        limits = GuessLimits(clock, KnownClients(store.sessions, clock))
+        yield Page(store.sessions, limits, clock)
     finally:
         await store.close()
 
@@ -175,7 +177,7 @@ async def test_both_tokens_are_always_compared(page: Page, monkeypatch: pytest.M
 async def test_no_text_of_the_objects_shows_a_secret(page: Page) -> None:
     result = await page.access.log_in(post(ORIGIN), ADMIN)
     assert isinstance(result, LoggedIn)
-    cookie = result.set_cookie.partition(";")[0]
+    cookie = result.set_cookies[0].partition(";")[0]
     visitor = await page.visitor(cookie)
     text = repr([result, visitor, TOKENS])
     assert cookie.partition("=")[2] not in text
@@ -303,7 +305,7 @@ async def test_a_proxy_with_tls_and_a_prefix_is_as_good(page: Page) -> None:
     headers = [*TLS, ("x-forwarded-prefix", "/relay"), ("x-forwarded-for", "203.0.113.9")]
     result = await page.access.log_in(post(*headers, TLS_ORIGIN, peer="10.0.0.1"), ADMIN)
     assert isinstance(result, LoggedIn)
-    cookie, _, attributes = result.set_cookie.partition("; ")
+    cookie, _, attributes = result.set_cookies[0].partition("; ")
     assert cookie.startswith("__Secure-relay=")
     assert attributes == "Path=/relay; HttpOnly; SameSite=Strict; Secure"
     made = request(*headers, ("cookie", cookie), peer="10.0.0.1")
@@ -383,6 +385,19 @@ async def test_an_operator_whose_address_a_stranger_names_is_not_locked_out(page
         address = ("x-forwarded-for", f"198.{number % 100}.51.{number // 100}")
         await page.refused(f"y{number}", ORIGIN, address)
     assert await page.log_in(ADMIN, operator)
+
+
+async def test_a_known_browser_is_not_locked_out_by_what_names_its_address(page: Page) -> None:
+    operator = ("x-forwarded-for", "192.0.2.2")
+    result = await page.access.log_in(post(ORIGIN, operator), VIEWER)
+    assert isinstance(result, LoggedIn)
+    cookie = ("cookie", result.set_cookies[1].partition(";")[0])
+    for number in range(2 * guessing.KNOWN.tries):
+        await page.refused(f"x{number}", ORIGIN, operator)
+    assert (await page.refused(ADMIN, ORIGIN, operator))[0] == "too_many"
+    again = await page.access.log_in(post(ORIGIN, operator, cookie), ADMIN)
+    assert isinstance(again, LoggedIn)
+    assert again.set_cookies[1] == result.set_cookies[1]
 
 
 async def test_an_address_that_a_stranger_claims_does_not_count(page: Page) -> None:

@@ -6,12 +6,12 @@ import pytest
 
 from relay.admin.clients import Client
 from relay.admin.page.access.address import Place
-from relay.admin.page.access.cookies import SessionCookie, session_cookie
+from relay.admin.page.access.cookies import Cookie, session_cookie
 from relay.core.hosts import parse_host
 from tests.admin.page.access.requests import request
 
 IDENTIFIER = bytes(range(32))
-COOKIE = SessionCookie("relay-9464", "/", is_secure=False)
+COOKIE = Cookie("relay-9464", "/", is_secure=False)
 VALUE = IDENTIFIER.hex()
 OTHER = bytes(32).hex()
 
@@ -59,6 +59,14 @@ def test_a_cookie_is_as_safe_as_the_way_allows(url: str, header: str) -> None:
     assert cookie.delete() == header.replace("V", "", 1) + "; Max-Age=0"
     (morsel,) = SimpleCookie(cookie.set(IDENTIFIER)).values()
     assert (morsel.key, morsel.value) == (cookie.name, VALUE)
+
+
+def test_the_cookie_of_a_known_browser_outlasts_its_session() -> None:
+    cookie = session_cookie(reached("https://tools.example/relay"))
+    assert cookie is not None
+    header = "__Secure-relay-known=V; Path=/relay; HttpOnly; SameSite=Strict; Secure"
+    expected = f"{header}; Max-Age={30 * 86_400}".replace("V", VALUE, 1)
+    assert cookie.of_browser().set(IDENTIFIER) == expected
 
 
 @pytest.mark.parametrize("url", ["http://relay.example", "http://10.0.0.1:9464", "http://a/relay"])

@@ -49,15 +49,20 @@ DOT = "(button) => getComputedStyle(button, '::before').backgroundColor"
 
 
 @pytest.fixture
-async def settings(tmp_path: Path) -> AsyncIterator[config.Config]:
-    """Of a relay whose page keeps its port over a restart."""
+async def destination() -> AsyncIterator[StubServer]:
     async with StubServer() as destination:
-        service.read(tmp_path, tables=ADMIN, destination=destination)
-        file = tmp_path / "config.toml"
-        text = file.read_text(encoding="utf-8")
-        listen = 'admin_listen = "127.0.0.1:'
-        file.write_text(text.replace(f"{listen}0", f"{listen}{free_port()}"), encoding="utf-8")
-        yield config.load(file, ENVIRON)
+        yield destination
+
+
+@pytest.fixture
+def settings(tmp_path: Path, destination: StubServer) -> config.Config:
+    """Of a relay whose page keeps its port over a restart."""
+    service.read(tmp_path, tables=ADMIN, destination=destination)
+    file = tmp_path / "config.toml"
+    text = file.read_text(encoding="utf-8")
+    listen = 'admin_listen = "127.0.0.1:'
+    file.write_text(text.replace(f"{listen}0", f"{listen}{free_port()}"), encoding="utf-8")
+    return config.load(file, ENVIRON)
 
 
 @pytest.fixture
@@ -114,6 +119,48 @@ async def test_a_list_under_the_pointer_waits_and_says_how_many_are_new(
     await expect(more).to_be_hidden()
 
 
+async def test_a_delivery_that_dies_under_the_pointer_is_shown_as_dead_and_others_are_counted(
+    window: Window, relay: Relay, destination: StubServer
+) -> None:
+    destination.reply = lambda _: Reply(503)
+    await ready(relay, "first")
+    tab = await live(window, "/events")
+    row, rows = tab.locator("#event-1"), tab.locator("#rows [data-row]")
+    await expect(row).to_contain_text("pending")
+    await row.hover()
+    destination.reply = lambda _: Reply(422)
+    await expect(row).to_contain_text("dead")
+    await expect(row).not_to_contain_text("pending")
+    assert await row.evaluate("(row) => row.matches(':hover')")
+    await expect(tab.locator("body")).to_have_attribute("data-state", "live")
+    await ready(relay, "second")
+    await expect(tab.get_by_role("button", name="1 new: show")).to_be_visible()
+    await ready(relay, *(f"more-{number}" for number in range(129)))
+    await expect(tab.get_by_role("button", name="About 130 new: show")).to_be_visible()
+    assert await row.evaluate("(row) => row.matches(':hover')")
+    await expect(rows).to_have_count(1)
+
+
+async def test_a_paused_page_says_so_and_how_many_events_have_come(
+    window: Window, relay: Relay
+) -> None:
+    await ready(relay, "first")
+    tab = await live(window, "/events")
+    await expect(tab.locator("#rows [data-row]")).to_have_count(1)
+    state, standing = tab.locator("[data-live-state]"), tab.locator("[data-standing]")
+    await state.click()
+    await expect(state).to_have_text("Paused")
+    await expect(tab.locator("body")).to_have_attribute("data-state", "paused")
+    await expect(standing).to_contain_text("no event has come to this relay since")
+    await ready(relay, "second", "third")
+    await expect(standing).to_contain_text("2 events have come to this relay since")
+    await expect(tab.locator("#rows [data-row]")).to_have_count(1)
+    await state.click()
+    await expect(tab.locator("#rows [data-row]")).to_have_count(3)
+    await expect(standing).to_be_hidden()
+    await expect(state).to_have_text("Live")
+
+
 async def test_dead_letters_under_the_pointer_stay_where_they_are(
     browser: Browser, tmp_path: Path
 ) -> None:
@@ -150,7 +197,8 @@ async def test_a_session_that_ends_during_an_action_leads_to_the_login_and_back(
 ) -> None:
     window.allow("401")
     tab = await live(window, "/sinks")
-    await relay.service._store.sessions.close(bytes.fromhex(login.cookies[0]["value"]))
+    (cookie,) = (each for each in login.cookies if not each["name"].endswith("-known"))
+    await relay.service._store.sessions.close(bytes.fromhex(cookie["value"]))
     await tab.get_by_role("button", name="Pause leads").click()
     state = tab.locator("[data-live-state]")
     await expect(state).to_have_text("Stopped: log in again")

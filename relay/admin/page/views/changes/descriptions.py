@@ -73,6 +73,10 @@ OPERATIONS: Mapping[str, Wording] = {
         "kept request verified",
         "kept requests verified",
     ),
+    "note_endpoint": Wording(
+        "Noted a change of the webhook endpoint of {}",
+        "Note a change of the webhook endpoint of {}",
+    ),
     "begin_reconciliation": Wording(
         "Asked what an outage cost",
         "Ask what an outage cost",
