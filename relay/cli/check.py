@@ -23,6 +23,7 @@ from relay.core.config_values import Duration, Secret
 from relay.core.errors import ConfigError, Fault, SinkError, StoreError
 from relay.core.retry import result_of
 from relay.core.sink import Sink, SinkSettings
+from relay.core.timeouts import RequestTimeout
 from relay.store import Preflight, StoreSettings, engines
 
 
@@ -193,7 +194,7 @@ async def reach(settings: Iterable[SinkSettings]) -> tuple[Contact, ...]:
 async def _contact(settings: SinkSettings) -> Contact:
     sink: Sink = sinks.load(settings.type).build(settings, SystemClock())
     try:
-        async with asyncio.timeout(settings.timeout.seconds):
+        async with RequestTimeout(settings.timeout.seconds):
             ok, text = True, check_results.reached(await sink.check())
     except TimeoutError:
         reason = f"no answer within {settings.timeout.seconds:g} s"

@@ -73,7 +73,10 @@ class SinkSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         return 0.0
 
     def send_timeout(self) -> Duration:
-        """Return the timeout of one `send`, time in a batch included."""
+        """Return the timeout of one `send`, time in a batch included.
+
+        It begins anew with each `relay.core.timeouts.RequestTimeout` that the sink opens.
+        """
         return self.timeout
 
     def attempt_limit_s(self) -> float:
@@ -88,7 +91,7 @@ class BatchSettings(SinkSettings, frozen=True, kw_only=True):
         return max(1, self.concurrency // 2)
 
     def send_timeout(self) -> Duration:
-        # The sink enforces `timeout` itself, because it knows which events of a batch succeeded.
+        # The sink enforces `timeout` itself, of each request: it knows which events succeeded.
         return Duration(self.timeout + 1000)
 
 

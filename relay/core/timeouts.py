@@ -1,12 +1,72 @@
-"""Timeouts that share one timer, because a timer per request costs more than a signature."""
+"""Timeouts that share one timer, because a timer per request costs more than a signature.
+
+Also timeouts of single requests within them: an attempt may need several, and ends in time if each
+of them does.
+"""
 
 import asyncio
-from typing import Self
+import math
+from contextvars import ContextVar
+from types import TracebackType
+from typing import Protocol, Self
 
 from relay.core.clock import Clock
 
 TICK_S = 0.1
 """Resolution in seconds: a timeout may fire this much late."""
+
+
+class Timeout(Protocol):
+    """A timeout that can begin anew."""
+
+    def restart(self) -> None:
+        """Begin anew, with the timeouts around it."""
+        ...
+
+
+current_timeout: ContextVar[Timeout | None] = ContextVar("current_timeout", default=None)
+"""The innermost timeout of what this task does."""
+
+
+def restart() -> None:
+    """Begin the current timeout anew, because one of the things that take time is done."""
+    timeout = current_timeout.get()
+    if timeout is not None:
+        timeout.restart()
+
+
+class RequestTimeout:
+    """Limits one request, as `asyncio.timeout` does; the timeout around it begins anew."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._timeout = asyncio.timeout(seconds)
+        self._outer = current_timeout.get()
+
+    def expired(self) -> bool:
+        return self._timeout.expired()
+
+    def restart(self) -> None:
+        if self._outer is not None:
+            self._outer.restart()
+        if not self._timeout.expired():
+            self._timeout.reschedule(asyncio.get_running_loop().time() + self._seconds)
+
+    async def __aenter__(self) -> Self:
+        if self._outer is not None:
+            self._outer.restart()
+        await self._timeout.__aenter__()
+        self._token = current_timeout.set(self)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        current_timeout.reset(self._token)
+        await self._timeout.__aexit__(kind, error, traceback)
 
 
 class Deadlines:
@@ -26,6 +86,10 @@ class Deadlines:
 
     def now_s(self) -> float:
         return self._clock.monotonic()
+
+    def last_s(self) -> float:
+        """Return when the last of the open ones strikes; minus infinity without one."""
+        return max((deadline.at_s for deadline in self._open), default=-math.inf)
 
     def add(self, deadline: "Deadline") -> None:
         self._open.add(deadline)
@@ -49,10 +113,11 @@ class Deadlines:
 class Deadline:
     """A timeout of the current task."""
 
-    __slots__ = ("_deadlines", "_struck", "_task", "at_s")
+    __slots__ = ("_deadlines", "_seconds", "_struck", "_task", "at_s")
 
     def __init__(self, deadlines: Deadlines, seconds: float) -> None:
         self._deadlines = deadlines
+        self._seconds = seconds
         self._struck = False
         self._task = asyncio.current_task(deadlines.loop)
         self.extend(seconds)
@@ -60,6 +125,9 @@ class Deadline:
     def extend(self, seconds: float) -> None:
         """Restart the timeout, from now."""
         self.at_s = self._deadlines.now_s() + seconds
+
+    def restart(self) -> None:
+        self.extend(self._seconds)
 
     def strike(self) -> None:
         self._struck = True

@@ -16,7 +16,7 @@ from relay.core.event import Event
 from relay.core.refusals import RefusalStreak
 from relay.core.retry import RetryPolicy, Standing, decide, standing
 from relay.core.sink import BatchSink, Outcomes, Sink
-from relay.core.timeouts import Deadlines
+from relay.core.timeouts import Deadlines, current_timeout
 from relay.outbound.batching import is_cancelled
 from relay.telemetry import log
 
@@ -52,10 +52,14 @@ def send_function(sink: Sink) -> Send:
 async def attempt(
     send: Send, name: str, events: Sequence[Event], *, limit: Duration, deadlines: Deadlines
 ) -> list[AttemptResult]:
-    """Send once; an exception that a sink may not raise is its bug, not the events' fault."""
+    """Send once; an exception that a sink may not raise is its bug, not the events' fault.
+
+    A sink that needs several requests has `limit` begin anew with each of them.
+    """
     outcomes: Sequence[SinkResponse | BaseException]
     try:
-        with deadlines.within(limit.seconds):
+        with deadlines.within(limit.seconds) as deadline:
+            current_timeout.set(deadline)
             outcomes = tuple(await send(events))
     except TimeoutError:
         outcomes = [Temporary(f"no answer within {limit.seconds:g} s")] * len(events)

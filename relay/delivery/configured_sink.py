@@ -12,6 +12,7 @@ from relay.core.errors import Temporary
 from relay.core.sink import Sink, SinkSettings
 from relay.core.sink_status import SinkStatus
 from relay.core.standstill import Standstill
+from relay.core.timeouts import RequestTimeout
 from relay.delivery.dispatcher import Dispatcher
 from relay.outbound.batching import is_cancelled
 from relay.telemetry import log
@@ -100,11 +101,11 @@ class ConfiguredSink(msgspec.Struct, eq=False):
         if self.is_closing:
             raise Temporary(_CLOSED)
         limit_s = self.settings.timeout.seconds
-        check = asyncio.ensure_future(self.sink.check())
-        self.checks.add(check)
-        check.add_done_callback(self.checks.discard)
         try:
-            async with asyncio.timeout(limit_s):
+            async with RequestTimeout(limit_s):
+                check = asyncio.ensure_future(self.sink.check())
+                self.checks.add(check)
+                check.add_done_callback(self.checks.discard)
                 return await check
         except TimeoutError:
             raise Temporary(f"no answer within {limit_s:g} s") from None

@@ -225,7 +225,8 @@ class Dispatcher:
         if unsettled >= self._concurrency.unsettled_max:
             return "settlement"
         if not self._room_at_leisure():
-            in_time = self._clock.monotonic() < self.last_start_s + self._settings.attempt_limit_s()
+            started_until_s = self.last_start_s + self._settings.attempt_limit_s()
+            in_time = self._clock.monotonic() < max(started_until_s, self._deadlines.last_s())
             return self._settings.reason_of_sends if in_time else None
         if not self._fetcher.buffer:
             return "fetch" if self._fetcher.fetching else None

@@ -13,6 +13,7 @@ from relay.core.errors import Refused, Temporary
 from relay.core.event import Event
 from relay.core.large_bodies import LARGE_BYTES, BodyWorker
 from relay.core.sink import Outcomes, SinkSettings
+from relay.core.timeouts import RequestTimeout
 
 Item = TypeVar("Item")
 Send = Callable[[Sequence[Item]], Awaitable[Outcomes]]
@@ -40,7 +41,7 @@ class SplittingSink(BatchOnlySink, Generic[Item]):
 
     def __init__(self, settings: SinkSettings) -> None:
         self._timeout_s = settings.timeout.seconds
-        """Of each chain; items not sent or answered by then are Temporary."""
+        """Of each part; the rest of a chain whose part has no answer by then is not sent."""
 
     @abstractmethod
     def _prepare(self, event: Event) -> Item:
@@ -82,43 +83,55 @@ class _Batch(msgspec.Struct, Generic[Item]):
 
     async def _follow(self, chain: Chain) -> None:
         try:
-            async with asyncio.timeout(self.within_s):
-                for part in chain:
-                    await self._deliver(part)
+            for part in chain:
+                await self._deliver(part)
         except TimeoutError:
-            late = Temporary(f"no answer within {self.within_s:g} s")
+            late = self._late()
             for part in chain:
                 for place in part:
                     self.outcomes.setdefault(place, late)
 
     async def _deliver(self, part: Sequence[int]) -> None:
-        result = await self._try(part)
-        if isinstance(result, Refused) and len(part) > 1:
-            # Halving finds the item at fault quickly; the others are taken.
-            middle = len(part) // 2
-            await self._deliver(part[:middle])
-            await self._deliver(part[middle:])
-        elif isinstance(result, Exception):
-            self.outcomes.update(dict.fromkeys(part, result))
-        else:
-            self.outcomes.update(result)
+        """Raises TimeoutError where the time was over before the answer came."""
+        limit = RequestTimeout(self.within_s)
+        result = await self._try(part, limit)
+        match result:
+            case Refused() if len(part) > 1 and limit.expired():
+                pass  # which of them is at fault, nobody is asked any more
+            case Refused() if len(part) > 1:
+                # Halving finds the item at fault quickly; the others are taken.
+                middle = len(part) // 2
+                await self._deliver(part[:middle])
+                await self._deliver(part[middle:])
+            case Exception():
+                self.outcomes.update(dict.fromkeys(part, result))
+            case _:
+                self.outcomes.update(result)
+        if limit.expired():
+            raise TimeoutError
 
-    async def _try(self, part: Sequence[int]) -> Mapping[int, SinkResponse | Exception] | Exception:
+    async def _try(
+        self, part: Sequence[int], limit: RequestTimeout
+    ) -> Mapping[int, SinkResponse | Exception] | Exception:
         """Return the outcome of each item, or an error that applies to all of them."""
         if is_cancelled():
             # The client swallowed the cancellation and returned a result.
             raise asyncio.CancelledError
         try:
-            result = await self.send([self.items[place] for place in part])
+            async with limit:
+                result = await self.send([self.items[place] for place in part])
             return dict(zip(part, result, strict=True))
         except asyncio.CancelledError:
             if is_cancelled():
                 raise
             return Temporary("the client library broke it off")
         except TimeoutError:
-            return Temporary("no answer in time")
+            return self._late() if limit.expired() else Temporary("no answer in time")
         except Exception as error:  # noqa: BLE001  the other parts are sent after a bug, too
             return error
+
+    def _late(self) -> Temporary:
+        return Temporary(f"no answer within {self.within_s:g} s")
 
 
 _worker = BodyWorker("messages", large_bytes=4 * LARGE_BYTES)

@@ -10,6 +10,7 @@ from relay.core.delivery import SinkResponse
 from relay.core.errors import SinkError, Temporary
 from relay.core.event import Event
 from relay.core.sink import Outcomes, SinkSettings
+from relay.core.timeouts import RequestTimeout
 from relay.outbound.batching import BatchOnlySink, is_cancelled, prepare
 from relay.outbound.connection_health import ConnectionHealth
 
@@ -111,16 +112,18 @@ class PublishingSink(BatchOnlySink, Generic[Message, AnyPublisher]):
             await asyncio.wait(self._closing)
 
     async def _publish_all(self, messages: Sequence[Message]) -> SinkError:
-        """Publish within the timeout, and return the error of messages without an outcome."""
+        """Publish, and return the error of messages without an outcome.
+
+        Each try has the timeout; what has no answer by then is the last.
+        """
         try:
-            async with asyncio.timeout(self._timeout_s):
-                rest = messages
-                for _ in range(self.tries_together):
-                    rest = await self._publish_once(rest)
-                for message in rest:
-                    alone: Sequence[Message] = [message]
-                    for _ in range(self.tries_alone):
-                        alone = await self._publish_once(alone)
+            rest = messages
+            for _ in range(self.tries_together):
+                rest = await self._publish_in_time(rest)
+            for message in rest:
+                alone: Sequence[Message] = [message]
+                for _ in range(self.tries_alone):
+                    alone = await self._publish_in_time(alone)
         except SinkError as error:
             return error
         except TimeoutError:
@@ -131,10 +134,18 @@ class PublishingSink(BatchOnlySink, Generic[Message, AnyPublisher]):
             return Temporary("the client library broke it off")
         return Temporary("the broker broke off because of another event", about_event=True)
 
-    async def _publish_once(self, messages: Sequence[Message]) -> Sequence[Message]:
+    async def _publish_in_time(self, messages: Sequence[Message]) -> Sequence[Message]:
         """Publish messages, if any, and return those left without an outcome."""
         if not messages:
             return messages
+        async with RequestTimeout(self._timeout_s) as limit:
+            rest = await self._publish_once(messages)
+        if limit.expired():
+            # The client swallowed the cancellation.
+            raise TimeoutError
+        return rest
+
+    async def _publish_once(self, messages: Sequence[Message]) -> Sequence[Message]:
         publisher = await self._connected()
         use = self._uses[publisher]
         use.sends += 1

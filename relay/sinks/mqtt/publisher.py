@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from paho.mqtt.properties import Properties
 
+from relay.core import timeouts
 from relay.core.errors import Refused, SinkError, Temporary
 from relay.sinks.mqtt.connection import LOST, Connection
 from relay.sinks.mqtt.errors import OF_MESSAGE, SUCCESS, TOO_LARGE, classify
@@ -63,7 +64,10 @@ class Publisher:
         pubacks, is_queued, last = self._pubacks, False, 0
         try:
             for publication in publications:
+                has_waited = self._slots.locked()
                 await self._slots.acquire()
+                if has_waited:  # with a small receive maximum, a batch takes many round trips
+                    timeouts.restart()
                 self._send(publication)
                 last = self._sent
             is_queued = True

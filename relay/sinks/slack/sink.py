@@ -3,8 +3,7 @@
 slack.md, sections 1 to 3.
 """
 
-import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -20,6 +19,7 @@ from relay.core.large_bodies import BodyWorker
 from relay.core.setting_errors import Faults
 from relay.core.sink import SinkSettings
 from relay.core.sink_status import WaitReason
+from relay.core.timeouts import RequestTimeout
 from relay.outbound import sink_url
 from relay.outbound.http import client as http_client
 from relay.outbound.http.responses import Response
@@ -77,10 +77,11 @@ class Settings(SinkSettings, frozen=True, kw_only=True):
         return 0.0 if self.digest is None else self.digest.every.seconds
 
     def send_timeout(self) -> Duration:
-        if self.digest is None:
-            return self.timeout
-        singles_ms = round((self.digest.over + 1) * self.interval_s() * 1000)
-        return Duration(self.timeout + self.digest.every + singles_ms)
+        # The sink enforces `timeout` itself, of each post; with each, this time begins anew.
+        pause_ms = 0
+        if self.digest is not None:
+            pause_ms = max(self.digest.every, round(self.interval_s() * 1000))
+        return Duration(self.timeout + pause_ms + 1000)
 
     def interval_s(self) -> float:
         """Return the minimum time between two messages."""
@@ -103,36 +104,29 @@ class SlackSink:
         clock: Clock,
         settings: Settings,
         *,
-        url: httpx.URL,
+        url: str,
         words: Words,
     ) -> None:
         self._burst = None
         if settings.digest is not None:
             self._burst = Burst(
                 settings.digest,
-                single=lambda event: self._in_time(self._send_one(event)),
-                digest=lambda events: self._in_time(self._send_digest(events)),
+                single=self._send_one,
+                digest=self._send_digest,
                 interval_s=settings.interval_s(),
             )
-        self._timeout = settings.timeout
+        self._timeout_s = settings.timeout.seconds
         self._client = client
         self._clock = clock
         self._endpoint = http_client.Endpoint.of(url)
-        self._root = http_client.Endpoint.of(url.copy_with(raw_path=b"/"))
-        self._other_service = other_service(url.host)
+        self._root = http_client.Endpoint.of(httpx.URL(url).copy_with(raw_path=b"/"))
+        self._other_service = other_service(httpx.URL(url).host)
         self._words = words
         # A workflow trigger: any POST starts the workflow.
-        self._is_workflow = not {"workflows", "triggers"}.isdisjoint(url.path.split("/"))
+        self._is_workflow = not {"workflows", "triggers"}.isdisjoint(httpx.URL(url).path.split("/"))
 
     async def send(self, event: Event) -> SinkResponse:
         return await (self._send_one(event) if self._burst is None else self._burst.send(event))
-
-    async def _in_time(self, sending: Coroutine[None, None, SinkResponse]) -> SinkResponse:
-        """Send one message within the timeout."""
-        try:
-            return await asyncio.wait_for(sending, self._timeout.seconds)
-        except TimeoutError:
-            raise Temporary(f"no answer within {self._timeout.seconds:g} s") from None
 
     async def _send_one(self, event: Event) -> SinkResponse:
         try:
@@ -191,7 +185,13 @@ class SlackSink:
         return SinkResponse(response.status, response.excerpt)
 
     async def _exchange(self, client: http_client.Client, payload: dict[str, Any]) -> Response:
-        return await client.exchange(self._endpoint, headers=_HEADERS, body=orjson.dumps(payload))
+        """Post once within the timeout: an event may need a second message, a burst many."""
+        body = orjson.dumps(payload)
+        try:
+            async with RequestTimeout(self._timeout_s):
+                return await client.exchange(self._endpoint, headers=_HEADERS, body=body)
+        except TimeoutError:
+            raise Temporary(f"no answer within {self._timeout_s:g} s") from None
 
     def _raise_for_status(self, response: Response) -> None:
         # A workflow's 2xx has an empty body, or one of its own.
@@ -209,7 +209,7 @@ def build(settings: Settings, clock: Clock) -> SlackSink:
     faults = Faults()
     with faults.collect():
         # The host is not checked: Slack has several, and a proxy may stand before it.
-        url = sink_url.parse(settings.url, schemes=("http", "https"), kind=httpx.URL)
+        sink_url.parse(settings.url, schemes=("http", "https"), kind=httpx.URL)
     with faults.collect():
         words = _words(settings)
     with faults.collect():
@@ -218,7 +218,7 @@ def build(settings: Settings, clock: Clock) -> SlackSink:
     client = http_client.Client(
         timeout_s=settings.timeout.seconds, connections=settings.concurrency
     )
-    return SlackSink(client, clock, settings, url=url, words=words)
+    return SlackSink(client, clock, settings, url=settings.url.reveal(), words=words)
 
 
 def _check_order(settings: Settings) -> None:

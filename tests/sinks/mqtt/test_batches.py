@@ -138,6 +138,19 @@ async def test_the_kernel_does_not_delay_the_answers_to_a_batch(
     assert min(took[20:]) < DELAYED_ACK_S  # all of them take longer otherwise
 
 
+async def test_a_batch_has_the_time_that_a_small_receive_maximum_takes(
+    broker: MqttDouble, lead: Event
+) -> None:
+    def later(publish: Publish) -> None:
+        loop.call_later(0.15, broker.say, puback(publish.packet_id))
+
+    loop = asyncio.get_running_loop()
+    broker.connack, broker.reply = connack(ReceiveMaximum=1), later
+    sink = build(url=broker.url, topic="{{ event }}", timeout="600ms")
+    assert told(await sink.send_batch(series(lead, 6))) == [DELIVERED] * 6
+    await sink.close()
+
+
 async def test_a_batch_above_the_receive_maximum_never_exceeds_it_in_flight(
     broker: MqttDouble, sink: MqttSink, lead: Event
 ) -> None:
