@@ -1,13 +1,15 @@
 """The `sqs` sink: each event is one message, delivered when SQS lists it as successful.
 
-brokers.md, section 8; a batch is as many SendMessageBatch as it needs, side by side.
+brokers.md, section 8; a batch is as many SendMessageBatch as it needs, side by side, or one after
+another where large messages need many, or a FIFO queue's order.
 """
 
 import asyncio
 import hashlib
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
@@ -59,7 +61,14 @@ class Settings(BatchSettings, frozen=True, kw_only=True):
     format: message.Format = "raw"
     concurrency: int = 40
 
+    @property
+    def is_fifo(self) -> bool:
+        return self.queue_url.endswith(".fifo")
+
     def batch(self) -> int:
+        if self.is_fifo:
+            # All, so that no two requests with one group are in flight at once.
+            return self.concurrency
         # No request leaves half full while more events wait.
         half = super().batch()
         return half - half % ENTRIES_MAX or min(ENTRIES_MAX, self.concurrency)
@@ -79,7 +88,7 @@ class SqsSink(SplittingSink[Entry]):
         super().__init__(settings)
         self._settings = settings
         self._group = group
-        self._fifo = settings.queue_url.endswith(".fifo")
+        self._fifo = settings.is_fifo
         self._requests = count()
         self._lock = asyncio.Lock()
         self._client: _Client | None = None
@@ -142,8 +151,15 @@ class SqsSink(SplittingSink[Entry]):
         return {"MessageGroupId": _fit(chosen), "MessageDeduplicationId": _fit(identity)}
 
     def _split(self, items: Mapping[int, Entry]) -> list[Chain]:
-        """Return requests to be sent in parallel, each as full as SQS allows."""
-        return [[part] for part in cut(items, lambda entry: entry.size, ENTRIES_MAX, BYTES_MAX)]
+        """Return requests as full as SQS allows; no more chains of them than connections.
+
+        In a FIFO queue all entries of a group are in one chain, so that none overtakes another.
+        """
+        if self._fifo:
+            return [_cut(lane) for lane in _lanes(items)]
+        parts = _cut(items)
+        chains = math.ceil(len(items) / ENTRIES_MAX)
+        return [parts[start::chains] for start in range(chains)]
 
     async def _send_part(self, items: Sequence[Entry]) -> Outcomes:
         # Requests share no ids, so a response to one cannot be taken for another's.
@@ -233,8 +249,27 @@ def _service_descriptions() -> Any:
     return session.get_component("data_loader")
 
 
+def _cut(items: Mapping[int, Entry]) -> Chain:
+    return cut(items, lambda entry: entry.size, ENTRIES_MAX, BYTES_MAX)
+
+
+def _lanes(items: Mapping[int, Entry]) -> Iterator[Mapping[int, Entry]]:
+    """Part the entries of a FIFO queue by group, with enough in each lane to fill a request."""
+    groups: defaultdict[str, list[int]] = defaultdict(list)
+    for place, entry in items.items():
+        groups[entry.fields["MessageGroupId"]].append(place)
+    lane: list[int] = []
+    for places in groups.values():
+        lane += places
+        if len(lane) >= ENTRIES_MAX:
+            yield {place: items[place] for place in sorted(lane)}
+            lane = []
+    if lane:
+        yield {place: items[place] for place in sorted(lane)}
+
+
 def _requests_at_once(settings: Settings) -> int:
-    """Enough for full batches; some of the large messages wait for others."""
+    """Enough for all chains of full batches."""
     return (settings.slots() // settings.batch()) * math.ceil(settings.batch() / ENTRIES_MAX)
 
 

@@ -97,6 +97,32 @@ async def test_no_batch_is_larger_than_sqs_takes(
         assert sum(size(each) for each in batch) <= sqs.BYTES_MAX
 
 
+async def test_a_fifo_queue_gets_the_requests_of_a_group_one_after_another(
+    double: Double,
+) -> None:
+    sink = build(double.url("/1/q.fifo"), endpoint_url=double.url(), group="{{ source }}")
+    kinds = ["a", "b", "a", "c", "a", "d"] * 6
+    given = [replace(each, source=kind) for each, kind in zip(events(36), kinds, strict=True)]
+    items = {place: sink._prepare(event) for place, event in enumerate(given)}
+    chains = [[list(part) for part in chain] for chain in sink._split(items)]
+    groups = [{kinds[place] for part in chain for place in part} for chain in chains]
+    assert sorted(kind for chain in groups for kind in chain) == ["a", "b", "c", "d"]
+    assert sorted(len(part) for chain in chains for part in chain) == [2, 6, 8, 10, 10]
+    for chain in chains:
+        sent = [place for part in chain for place in part]
+        assert sent == sorted(sent)
+    assert sink._settings.slots() == sink._settings.batch()
+    await sink.close()
+
+
+async def test_large_messages_take_no_more_connections_than_there_are(
+    sink: SqsSink, lead: Event
+) -> None:
+    body = b'"' + b"x" * 600_000 + b'"'
+    items = {place: sink._prepare(replace(lead, body=body)) for place in range(20)}
+    assert [len(chain) for chain in sink._split(items)] == [10, 10]
+
+
 def size(entry: dict[str, Any]) -> int:
     """Of a message as SQS counts it: names, types and values of attributes too."""
     attributes = [
@@ -133,14 +159,29 @@ async def test_each_event_of_a_batch_gets_its_own_outcome(double: Double, sink: 
         ("InvalidMessageContents", True, Refused),
         ("AWS.SimpleQueueService.NonExistentQueue", True, Misconfigured),
         ("AccessDenied", False, Misconfigured),
+        ("KMS.DisabledException", True, Misconfigured),
+        ("KMS.InvalidStateException", True, Misconfigured),
+        ("KMS.ThrottlingException", True, Temporary),
+        ("KMS.NeverHeardOfException", True, Temporary),
+        ("UnsupportedOperation", True, Misconfigured),
     ],
 )
-async def test_a_failed_entry_is_classified_by_whose_fault_it_is(
+async def test_a_failed_entry_is_classified_by_whose_fault_it_is_and_names_the_code(
     double: Double, sink: SqsSink, lead: Event, *, code: str, sender_fault: bool, kind: Any
 ) -> None:
-    failed = {"Code": code, "SenderFault": sender_fault}
+    failed = {"Code": code, "SenderFault": sender_fault, "Message": "ada@example.com"}
     double.answer(lambda batch: {"Failed": [{"Id": each["Id"], **failed} for each in batch]})
-    assert type(await failure(sink, lead)) is kind
+    error = await failure(sink, lead)
+    assert type(error) is kind
+    said = code.removeprefix("AWS.SimpleQueueService.").removesuffix("Exception")
+    assert error.reason.startswith(f"{said}: ")
+    assert "ada" not in error.reason + error.answer
+
+
+async def test_what_is_no_code_is_not_repeated(double: Double, sink: SqsSink, lead: Event) -> None:
+    failed = {"Code": "ada@example.com", "SenderFault": True}
+    double.answer(lambda batch: {"Failed": [{"Id": each["Id"], **failed} for each in batch]})
+    assert (await failure(sink, lead)).reason == "SQS does not take the message"
 
 
 async def test_an_event_that_the_answer_does_not_name_is_sent_again(
@@ -173,28 +214,30 @@ async def test_only_the_faulty_event_of_a_refused_batch_is_refused(
     [
         (400, "QueueDoesNotExist", Misconfigured, "QueueDoesNotExist: the queue does not exist"),
         (403, "InvalidClientTokenId", Misconfigured, "InvalidClientTokenId: the access key is unk"),
-        (400, "SignatureDoesNotMatch", Misconfigured, "SignatureDoesNotMatch: the secret key is w"),
+        (400, "SignatureDoesNotMatch", Misconfigured, "SignatureDoesNotMatch: the secret key or"),
         (400, "ExpiredTokenException", Misconfigured, "ExpiredToken: the credentials have expired"),
         (400, "AccessDeniedException", Misconfigured, "AccessDenied: the credentials may not do"),
         (400, "KmsDisabled", Misconfigured, "KmsDisabled: the queue's key is disabled"),
-        (400, "KMS.DisabledException", Misconfigured, "KmsDisabled: the queue's key is disabled"),
-        (400, "KMS.NotFoundException", Misconfigured, "KmsNotFound: the queue's key does not exi"),
-        (400, "KMS.AccessDeniedException", Misconfigured, "KmsAccessDenied: the credentials may"),
-        (400, "KMS.InvalidStateException", Misconfigured, "KmsInvalidState: the queue's key is"),
+        (400, "KMS.DisabledException", Misconfigured, "KMS.Disabled: the queue's key is disabled"),
+        (400, "KMS.NotFoundException", Misconfigured, "KMS.NotFound: the queue's key does not exi"),
+        (400, "KMS.AccessDeniedException", Misconfigured, "KMS.AccessDenied: the credentials may"),
+        (400, "KMS.InvalidStateException", Misconfigured, "KMS.InvalidState: the queue's key is"),
         (400, "KmsInvalidState", Misconfigured, "KmsInvalidState: the queue's key is in a state"),
-        (400, "KMS.InvalidKeyUsageException", Misconfigured, "KmsInvalidKeyUsage: the queue's key"),
-        (400, "KMS.OptInRequired", Misconfigured, "KmsOptInRequired: the account is not signed up"),
-        (
-            403,
-            "OptInRequired",
-            Misconfigured,
-            "OptInRequired: the account is not signed up for SQS",
-        ),
-        (400, "KMS.ThrottlingException", Temporary, "SQS answers 400"),
-        (404, "NotFound", Misconfigured, "SQS answers 404: look at `queue_url` and `endpoint_url`"),
-        (400, "InvalidMessageContents", Refused, "SQS does not take the message"),
-        (403, "RequestThrottled", Temporary, "SQS answers 403"),
-        (503, "ServiceUnavailable", Temporary, "SQS answers 503"),
+        (400, "InvalidState", Misconfigured, "InvalidState: the queue's key is in a state"),
+        (400, "KMS.InvalidKeyUsageException", Misconfigured, "KMS.InvalidKeyUsage: the queue's ke"),
+        (400, "InvalidKeyUsage", Misconfigured, "InvalidKeyUsage: the queue's key is not one"),
+        (400, "KMS.OptInRequired", Misconfigured, "KMS.OptInRequired: the account is not signed"),
+        (403, "OptInRequired", Misconfigured, "OptInRequired: the account is not signed up for S"),
+        (400, "MissingParameter", Misconfigured, "MissingParameter: the queue wants more: the n"),
+        (400, "UnsupportedOperation", Misconfigured, "UnsupportedOperation: the queue does not"),
+        (400, "RequestExpired", Misconfigured, "RequestExpired: our clock is wrong, or the requ"),
+        (400, "KMS.ThrottlingException", Temporary, "KMS.Throttling: SQS answers 400"),
+        (404, "NotFound", Misconfigured, "NotFound: SQS answers 404: look at `queue_url` and `en"),
+        (400, "InvalidMessageContents", Refused, "InvalidMessageContents: SQS does not take the"),
+        (403, "RequestThrottled", Temporary, "RequestThrottled: SQS answers 403"),
+        (503, "ServiceUnavailable", Temporary, "ServiceUnavailable: SQS answers 503"),
+        (400, "of a body: ada@example.com", Temporary, "SQS answers 400"),
+        (400, "x" * 200, Temporary, "SQS answers 400"),
     ],
 )
 async def test_an_error_says_what_to_do(
@@ -314,6 +357,7 @@ async def test_an_endpoint_that_speaks_no_tls_is_named(lead: Event) -> None:
     url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     sink = build(f"{url}/1/q", endpoint_url=url)
     error = await failure(sink, lead)
-    assert (type(error), error.reason) == (Temporary, "TLS failed")
+    reason = "the endpoint does not speak TLS at this port"
+    assert (type(error), error.reason) == (Temporary, reason)
     await sink.close()
     server.close()

@@ -150,6 +150,16 @@ async def test_outcomes_are_in_the_order_of_the_events(
     assert named == [f"evt_{n}" for n in range(25)]
 
 
+async def test_a_fifo_queue_has_the_events_of_a_video_in_their_order(
+    server: MotoSqs, make: Make, lead: Event
+) -> None:
+    url = server.put_queue("in-order.fifo", FifoQueue="true")
+    names = [f"evt_{number}" for number in range(30)]
+    await make(url).send_batch([replace(lead, id=name) for name in names])
+    found = server.read(url)
+    assert [each["MessageAttributes"]["relay-id"]["StringValue"] for each in found] == names
+
+
 async def test_every_entry_of_an_answer_is_looked_at(lead: Event) -> None:
     def answer(request: Request) -> Reply:
         first, second, _ = (each["Id"] for each in json.loads(request.body)["Entries"])
