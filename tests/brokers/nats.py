@@ -34,7 +34,7 @@ accounts {{ A: {{
   users: [
     {{ user: admin, password: admin }}
     {{ user: relay, password: "{password}", permissions: {{
-      publish: "{publish}", subscribe: "{subscribe}"
+      publish: {publish}, subscribe: "{subscribe}"
     }} }}
   ]
 }} }}
@@ -66,7 +66,7 @@ class NatsServer(Program):
                 monitor=self.monitor,
                 folder=self.folder,
                 password=password,
-                publish=publish,
+                publish=publish if publish.startswith("[") else f'"{publish}"',
                 subscribe=subscribe,
                 more=more,
             )
@@ -90,7 +90,8 @@ class NatsServer(Program):
     async def put_stream(self, **changed: Any) -> None:
         """Make the stream, or change it; it is full as an operator should have it: DiscardNew."""
         config: dict[str, Any] = {"subjects": ["relay.>"], "max_bytes": -1, "max_msg_size": -1}
-        stream = StreamConfig(name=STREAM, discard=DiscardPolicy.NEW, **config | changed)
+        config |= {"discard": DiscardPolicy.NEW} | changed
+        stream = StreamConfig(name=STREAM, **config)
         async with self.jetstream() as js:
             known = {each.config.name for each in await js.streams_info()}
             await (js.update_stream if STREAM in known else js.add_stream)(stream)

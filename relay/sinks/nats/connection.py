@@ -125,12 +125,12 @@ class Connection:
     async def request(self, subject: str, body: bytes) -> Msg:
         """Return the reply; raises SinkError once none can arrive."""
         request = Request(subject, body)
-        await self.publish([request])
+        await self.exchange([request])
         if isinstance(request.reply, Msg):
             return request.reply
         raise request.reply or self._loss()
 
-    async def publish(self, requests: Sequence[Request]) -> None:
+    async def exchange(self, requests: Sequence[Request]) -> None:
         """Send all of them, and wait until each has a reply or an error."""
         try:
             # Publishing never blocks: the library collects messages until the event loop runs.

@@ -1,4 +1,4 @@
-"""Meanings of JetStream's replies: the confirmation of an event, or an error about it.
+"""Meanings of JetStream's replies: the confirmation of an event, an error, or a stream's config.
 
 brokers.md, section 5.
 """
@@ -30,6 +30,8 @@ MEANINGS: Mapping[int, tuple[type[SinkError], str]] = {
 OF_SERVER = frozenset({10008, 10076})
 """Codes by which a server says that it has no JetStream, whatever the event; another may have."""
 
+_LIMITS = ("max_msgs", "max_bytes", "max_msgs_per_subject")
+
 _EXCERPT_BYTES = 1024
 
 
@@ -41,12 +43,23 @@ class Failure(msgspec.Struct):
     err_code: int = 0
 
 
+class StreamConfig(msgspec.Struct):
+    """The `config` of a stream."""
+
+    name: str = ""
+    discard: str = ""
+    max_msgs: int = -1
+    max_bytes: int = -1
+    max_msgs_per_subject: int = -1
+
+
 class Document(msgspec.Struct):
     """The fields of JetStream's replies that are read here."""
 
     stream: str = ""
     seq: int = 0
     streams: tuple[str, ...] | None = None
+    config: StreamConfig | None = None
     error: Failure | None = None
 
 
@@ -94,6 +107,21 @@ def read(reply: Msg) -> Document:
         status=status,
         answer=excerpt(reply),
         about_event=code not in OF_SERVER,
+    )
+
+
+def losses(details: Document) -> str | None:
+    """Return how a stream loses messages that nobody has read; None where it keeps them."""
+    stream = details.config
+    if stream is None or stream.discard != "old":
+        return None
+    limits = {name: getattr(stream, name) for name in _LIMITS}
+    named = [f"{name} {limit}" for name, limit in limits.items() if limit > 0]
+    if not named:
+        return None
+    return (
+        f"at its limit ({', '.join(named)}) the stream {stream.name} drops the oldest messages, "
+        "unread ones too: set its discard policy to new"
     )
 
 

@@ -8,8 +8,6 @@ import ssl
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-import orjson
-
 from relay.core.clock import Clock
 from relay.core.config_values import Secret
 from relay.core.delivery import SinkResponse
@@ -20,13 +18,13 @@ from relay.core.sink import BatchSettings
 from relay.outbound import cloudevents, message, tls, watched
 from relay.outbound.publishing import PublishingSink
 from relay.sinks.nats import credentials, jetstream
-from relay.sinks.nats.connection import Connection, Request
+from relay.sinks.nats.connection import Request
 from relay.sinks.nats.credentials import Server
+from relay.sinks.nats.publisher import Publisher
 
 SUBJECT_MAX_BYTES = 1024
 """Far below the server's max_control_line, which ends the connection."""
 
-_STREAMS_OF = "$JS.API.STREAM.NAMES"
 _NO_TOKEN = re.compile(r"[\s*>\x00-\x1f\x7f]")
 
 _SUBJECT = message.Naming(
@@ -63,7 +61,7 @@ class Settings(BatchSettings, tls.TlsSettings, frozen=True, kw_only=True):
     concurrency: int = 64
 
 
-class NatsSink(PublishingSink[Request, Connection]):
+class NatsSink(PublishingSink[Request, Publisher]):
     """Publishes over one connection."""
 
     def __init__(
@@ -99,25 +97,23 @@ class NatsSink(PublishingSink[Request, Connection]):
             message.outcome = jetstream.outcome(reply, self._subject.source, stream=stream)
         return message.outcome
 
-    async def _examine(self, publisher: Connection) -> str | None:
+    async def _examine(self, publisher: Publisher) -> str | None:
+        names: set[str] = set()
         for subject in self._subject.samples(self._settings):
-            question = orjson.dumps({"subject": subject})
-            try:
-                reply = await publisher.request(_STREAMS_OF, question)
-            except Misconfigured:
-                if publisher.is_open:  # a user who may publish need not be allowed to ask
-                    return "whether a stream takes the subject was not asked: no right to ask"
-                raise
-            if jetstream.has_no_responders(reply):
-                raise Misconfigured("JetStream is not enabled on this server", status=503)
-            self._find_stream(jetstream.read(reply).streams or (), subject)
-        return "a stream takes the subject; NATS cannot be asked for the right to publish"
+            streams = await publisher.streams(subject)
+            if streams is None:  # a user who may publish need not be allowed to ask
+                return "whether a stream takes the subject was not asked: no right to ask"
+            names.add(self._stream_of(streams, subject))
+        losses = [await publisher.losses(name) for name in sorted(names)]
+        warnings = "".join(f"; warning: {loss}" for loss in losses if loss)
+        asked = "a stream takes the subject; NATS cannot be asked for the right to publish"
+        return asked + warnings
 
-    async def _connect(self, replaced: Connection | None) -> Connection:
+    async def _connect(self, replaced: Publisher | None) -> Publisher:
         failures: list[SinkError] = []
         options = self._options()
         for server in self._servers:
-            connection = Connection(server, self._context)
+            connection = Publisher(server, self._context)
             try:
                 await connection.open(**options)
             except SinkError as error:
@@ -155,12 +151,13 @@ class NatsSink(PublishingSink[Request, Connection]):
         headers.update(self._fixed_headers)
         return headers
 
-    def _find_stream(self, streams: Sequence[str], subject: str) -> None:
+    def _stream_of(self, streams: Sequence[str], subject: str) -> str:
         wanted = self._settings.stream
         if not streams:
             raise Misconfigured(f"no stream takes the subject {subject}")
         if wanted is not None and wanted not in streams:
             raise Misconfigured(f"the subject {subject} belongs to the stream {streams[0]}")
+        return wanted or streams[0]
 
 
 def build(settings: Settings, clock: Clock) -> NatsSink:  # noqa: ARG001

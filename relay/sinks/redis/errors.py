@@ -11,9 +11,16 @@ from relay.outbound import tls
 MEANINGS: Mapping[str, tuple[type[SinkError], str]] = {
     "NOAUTH": (Misconfigured, "the server asks for a password"),
     "WRONGPASS": (Misconfigured, "wrong user or password"),
+    "DENIED": (
+        Misconfigured,
+        "the server is in protected mode and serves its own machine only: give it a password",
+    ),
     "NOPERM": (Misconfigured, "the user may not XADD to this stream, or SELECT this database"),
     "WRONGTYPE": (Misconfigured, "the key of the stream holds something else"),
-    "MOVED": (Misconfigured, "the stream lives on another node of the cluster"),
+    "MOVED": (
+        Misconfigured,
+        "another node of this Redis Cluster has the stream: put that node's address into `url`",
+    ),
     "ASK": (Temporary, "the stream is moving to another node of the cluster"),
     "OOM": (Temporary, "the server is at its maxmemory"),
     "LOADING": (Temporary, "the server is loading its data"),
@@ -28,8 +35,14 @@ MEANINGS: Mapping[str, tuple[type[SinkError], str]] = {
 OF_KEY = frozenset({"NOPERM", "WRONGTYPE", "MOVED", "ASK"})
 """Errors that depend on the key, which a template may build from the event."""
 
+SENTINEL = (
+    "a Redis Sentinel answers there, which holds no streams: put the address of the server that it "
+    "watches into `url`, or of a proxy that follows it"
+)
+
 UNNAMED: Mapping[str, str] = {
     "DB index is out of range": "the server has no database of this number",
+    "unknown command 'SELECT'": SENTINEL,
     "unknown command": "the server does not know XADD",
 }
 """Beginnings of errors without a word of their own that need an operator."""

@@ -18,6 +18,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import InvalidResponse, RedisError, ResponseError
 
+from relay.core import timeouts
 from relay.core.clock import Clock
 from relay.core.config_values import Secret
 from relay.core.delivery import SinkResponse
@@ -28,7 +29,7 @@ from relay.core.sink import BatchSettings, Outcomes
 from relay.outbound import message, sink_url, tls
 from relay.outbound.batching import Chain, SplittingSink, cut
 from relay.outbound.connection_health import ConnectionHealth
-from relay.sinks.redis.errors import UNREADABLE, classify, code
+from relay.sinks.redis.errors import SENTINEL, UNREADABLE, classify, code
 
 IDEMPOTENT_SINCE = (8, 6)
 
@@ -91,7 +92,9 @@ class RedisSink(SplittingSink[Entry]):
         failure: Exception | None = None
         client = self._connect()
         try:
+            await _server(client)
             for stream in self._stream.samples(self._settings):
+                timeouts.restart()
                 failure = failure or await _refusal(client, stream)
         except RedisError as error:
             failure = classify(error)
@@ -147,7 +150,7 @@ class RedisSink(SplittingSink[Entry]):
     async def _add(self, batch: Sequence[Entry]) -> list[bytes | Exception]:
         idempotent, self._idempotent = self._idempotent, None
         if idempotent is None:
-            idempotent = await self._knows_idempotency()
+            idempotent = _knows_idempotency(await _server(self._client))
         largest = max(entry.size for entry in batch)
         if largest > LARGE_BYTES:
             await self._check_size(largest)
@@ -173,14 +176,6 @@ class RedisSink(SplittingSink[Entry]):
         if size > maximum:
             raise Refused(f"{size} bytes are more than the server's {name}")
 
-    async def _knows_idempotency(self) -> bool:
-        server = await _if_permitted(self._client.info("server"))
-        if server is None:
-            return False
-        with _parsing():
-            version = str(server["redis_version"]).split(".")
-            return tuple(int(number) for number in version[:2]) >= IDEMPOTENT_SINCE
-
 
 @contextmanager
 def _parsing() -> Iterator[None]:
@@ -204,6 +199,26 @@ async def _if_permitted(reply: Awaitable[Any]) -> Any:
         if code(error) != "NOPERM":
             raise
     return None
+
+
+async def _server(client: Redis) -> Mapping[str, Any]:
+    """Return what the server says of itself, nothing where the user may not ask.
+
+    Raises Misconfigured for a Sentinel.
+    """
+    with _parsing():
+        server = dict(await _if_permitted(client.info("server")) or {})
+    if server.get("redis_mode") == "sentinel":
+        raise Misconfigured(SENTINEL)
+    return server
+
+
+def _knows_idempotency(server: Mapping[str, Any]) -> bool:
+    if not server:
+        return False
+    with _parsing():
+        version = str(server["redis_version"]).split(".")
+        return tuple(int(number) for number in version[:2]) >= IDEMPOTENT_SINCE
 
 
 async def _refusal(client: Redis, stream: str) -> SinkError | None:

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 from msgspec.structs import replace
+from nats.js.api import DiscardPolicy
 
 from relay.core import config_values, sample_events
 from relay.core.errors import Misconfigured, Refused, SinkError, Temporary
@@ -142,6 +143,42 @@ async def test_a_check_names_what_is_missing(server: NatsServer, make: Make) -> 
     await server.reload(subscribe="elsewhere")
     with pytest.raises(Misconfigured, match="_INBOX"):
         await make().check()
+
+
+@pytest.mark.parametrize(
+    ("limits", "named"),
+    [
+        ({"max_msgs": 5}, "max_msgs 5"),
+        ({"max_msgs": 5, "max_bytes": 10_000}, "max_msgs 5, max_bytes 10000"),
+        ({"max_msgs_per_subject": 1}, "max_msgs_per_subject 1"),
+    ],
+)
+async def test_a_check_warns_of_a_stream_that_drops_what_nobody_has_read(
+    server: NatsServer, make: Make, limits: dict[str, int], named: str
+) -> None:
+    await server.put_stream(discard=DiscardPolicy.OLD, **limits)
+    found = await make().check()
+    assert found is not None
+    assert found.endswith(
+        f"; warning: at its limit ({named}) the stream RELAY drops the oldest messages, unread "
+        "ones too: set its discard policy to new"
+    )
+    await server.reload(publish='["relay.>", "$JS.API.STREAM.NAMES"]')
+    found = await make().check()
+    assert found is not None
+    assert "warning" not in found
+
+
+@pytest.mark.parametrize(
+    "config", [{"max_msgs": 5}, {"discard": DiscardPolicy.OLD}, {"max_bytes": 10_000}]
+)
+async def test_a_check_is_content_with_a_stream_that_keeps_all_or_refuses(
+    server: NatsServer, make: Make, config: dict[str, Any]
+) -> None:
+    await server.put_stream(**config)
+    assert await make().check() == (
+        "a stream takes the subject; NATS cannot be asked for the right to publish"
+    )
 
 
 async def test_a_check_needs_no_more_permissions_than_a_delivery(

@@ -16,7 +16,7 @@ from relay.core.delivery import SinkResponse
 from relay.core.errors import Misconfigured, Refused, SinkError, Temporary
 from relay.core.event import Event
 from relay.sinks.redis import sink as redis
-from relay.sinks.redis.sink import RedisSink
+from relay.sinks.redis.sink import RedisSink, _knows_idempotency, _server
 from tests.brokers.redis import RedisServer
 from tests.conftest import ManualClock
 
@@ -227,7 +227,7 @@ async def test_the_version_decides(
 
     sink = make()
     monkeypatch.setattr(sink._client, "info", info)
-    assert await sink._knows_idempotency() is known
+    assert _knows_idempotency(await _server(sink._client)) is known
 
 
 @pytest.mark.parametrize(
