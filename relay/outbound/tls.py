@@ -19,6 +19,19 @@ from relay.core.sink import SinkSettings
 _VERDICT_S = 1.0
 _CERTIFICATE_ALERT = re.compile("ALERT_.*(CERTIFICATE|UNKNOWN_CA|ACCESS_DENIED)")
 
+_HANDSHAKES = (
+    (
+        re.compile("UNSUPPORTED_PROTOCOL|ALERT_PROTOCOL_VERSION|WRONG_SSL_VERSION"),
+        "the {peer} speaks no version of TLS from 1.2 on",
+    ),
+    (re.compile("WRONG_VERSION_NUMBER"), "the {peer} does not speak TLS at this port"),
+    (re.compile("HANDSHAKE_FAILURE"), "the {peer} and the relay have no TLS cipher in common"),
+    (re.compile("UNRECOGNIZED_NAME"), "the {peer} does not serve this host name over TLS"),
+)
+"""Meanings of OpenSSL's reasons; any other is named as it is."""
+
+_UNNAMED = "TLS failed"
+
 
 class TlsSettings(SinkSettings, frozen=True, kw_only=True):
     """Settings of a sink with TLS; the keys name PEM files."""
@@ -111,8 +124,12 @@ def _why(error: OSError) -> str:
 def failure(error: BaseException, *, peer: str) -> SinkError | None:
     """Return the meaning of a TLS error among an error and its causes; None without one."""
     failures = filter(None, (_failure(cause, peer) for cause in causes(error)))
-    # A certificate says more than that the handshake failed.
-    return min(failures, key=lambda failure: isinstance(failure, Temporary), default=None)
+    # A certificate says more than that the handshake failed, and a reason more than none.
+    return min(
+        failures,
+        key=lambda failure: (isinstance(failure, Temporary), failure.reason == _UNNAMED),
+        default=None,
+    )
 
 
 def _failure(error: BaseException, peer: str) -> SinkError | None:
@@ -123,8 +140,11 @@ def _failure(error: BaseException, peer: str) -> SinkError | None:
             return Misconfigured(f"the {peer}'s TLS certificate does not verify: {why}")
         case ssl.SSLError(reason=str(reason)) if _CERTIFICATE_ALERT.search(reason):
             return Misconfigured(f"the {peer} does not accept our TLS certificate")
+        case ssl.SSLError(reason=str(reason)):
+            texts = (text for named, text in _HANDSHAKES if named.search(reason))
+            return Temporary(next(texts, f"{_UNNAMED} ({reason})").format(peer=peer))
         case ssl.SSLError():
-            return Temporary("TLS failed")
+            return Temporary(_UNNAMED)
     return None
 
 

@@ -40,6 +40,28 @@ def test_a_certificate_says_more_than_a_failed_handshake() -> None:
     assert tls.failure(OSError(), peer="broker") is None
 
 
+@pytest.mark.parametrize(
+    ("reason", "text"),
+    [
+        ("UNSUPPORTED_PROTOCOL", "the broker speaks no version of TLS from 1.2 on"),
+        ("TLSV1_ALERT_PROTOCOL_VERSION", "the broker speaks no version of TLS from 1.2 on"),
+        ("WRONG_VERSION_NUMBER", "the broker does not speak TLS at this port"),
+        (
+            "SSLV3_ALERT_HANDSHAKE_FAILURE",
+            "the broker and the relay have no TLS cipher in common",
+        ),
+        ("TLSV1_UNRECOGNIZED_NAME", "the broker does not serve this host name over TLS"),
+        ("TLSV1_ALERT_INTERNAL_ERROR", "TLS failed (TLSV1_ALERT_INTERNAL_ERROR)"),
+    ],
+)
+def test_openssls_reason_is_named_also_below_an_error_without_one(reason: str, text: str) -> None:
+    above, error = ssl.SSLError(1, "above"), ssl.SSLError(1, "handshake")
+    above.__cause__, error.reason = error, reason
+    failure = tls.failure(above, peer="broker")
+    assert failure is not None
+    assert (type(failure), failure.reason) == (Temporary, text)
+
+
 def test_a_wait_for_bytes_is_no_failure_of_tls() -> None:
     reset = ConnectionResetError("reset by peer")
     reset.__context__ = ssl.SSLWantReadError()

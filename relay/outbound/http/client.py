@@ -7,7 +7,7 @@ import logging
 import re
 import socket
 import ssl
-from collections.abc import AsyncIterator, Collection, Iterable
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Self
@@ -21,6 +21,7 @@ from relay import __version__
 from relay.core.errors import Misconfigured, SinkError, Temporary
 from relay.outbound import tls
 from relay.outbound.http.guard import GuardedConnector, UnexpectedResponseError, current_use
+from relay.outbound.http.odd_answers import FIELD_BYTES, FIELDS
 from relay.outbound.http.responses import Response, ends_connection
 
 # Its messages may hold URLs, and so secrets.
@@ -31,13 +32,12 @@ USER_AGENT = f"relay/{__version__}"
 EXCERPT_BYTES = 1024
 READ_BYTES = 64 * 1024
 """Maximum read of a response, so that its connection can be used again; a longer one is cut off."""
-FIELD_BYTES = 16 * 1024
-"""Maximum size of the status line, and of each header: twice what most servers would send."""
-FIELDS = 128
 IDLE_S = 5.0
 """An idle connection is dropped after this long: the peer may have closed it by then."""
 
 _SECRET_CHARS = 8
+_AFTER_HOST = re.compile(r"[^/?#]*://[^/?#]*")
+_NUMBER = re.compile(r"[0-9]+|0[xX][0-9A-Fa-f]*")
 _CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 
 _AUTOMATIC = frozenset({"accept", "accept-encoding", "content-type", "user-agent"})
@@ -56,9 +56,11 @@ _FAILURES: tuple[tuple[type[Exception], type[SinkError], str], ...] = (
         "an answer came before the request; the connection was given up",
     ),
     (aiohttp.ClientOSError, Temporary, "connection reset"),
-    (aiohttp.ClientError, Temporary, "broken answer, or none before the connection ended"),
+    (aiohttp.ClientError, Temporary, ""),
 )
-"""The first row that fits an error or one of its causes decides."""
+"""The first row that fits an error or one of its causes decides; without a text, what came does."""
+
+_UNKNOWN = "the connection ended without an answer"
 
 _AFTER_SENDING = (aiohttp.ClientOSError, aiohttp.ClientError)
 """Rows of failures that the event itself may have provoked: firewalls hang up on some."""
@@ -74,15 +76,22 @@ class Endpoint:
 
     @classmethod
     def of(cls, url: httpx.URL | str, *, secrets: Iterable[str] = ()) -> Self:
-        """Credentials in the URL are left out of requests."""
-        url = httpx.URL(url)
-        sent = b"%b://%b%b" % (url.raw_scheme, url.netloc, url.raw_path)
+        """Leave credentials in the URL out of requests, and keep its path as it is written.
+
+        Raises ValueError for a host that ends in a number, but is no IPv4 address.
+        """
+        parsed, target = httpx.URL(url), _target(str(url))
+        sent = f"{parsed.scheme}://{_authority(parsed)}{target}"
+        own = _url_secrets(f"{parsed.userinfo.decode()}@{target}", target)
         # A shorter text is a common word.
-        hidden = {text for text in (*url_secrets(url), *secrets) if len(text) >= _SECRET_CHARS}
+        hidden = {text for text in (*own, *secrets) if len(text) >= _SECRET_CHARS}
         # As encoded already: yarl would decode escapes, and signed URLs would no longer fit.
-        return cls(
-            yarl.URL(sent.decode(), encoded=True), tuple(sorted(hidden, key=len, reverse=True))
-        )
+        return cls(yarl.URL(sent, encoded=True), tuple(sorted(hidden, key=len, reverse=True)))
+
+    @property
+    def authority(self) -> str:
+        """The value of the Host header."""
+        return self.url.raw_authority
 
 
 class Client:
@@ -184,11 +193,34 @@ class Client:
         )
 
 
-def url_secrets(url: httpx.URL) -> tuple[str, ...]:
-    """List what may be secret in a URL beyond its host, as sent and as a server decodes it."""
-    sent = f"{url.userinfo.decode()}@{url.raw_path.decode()}"
-    parts = [*re.split("[/?&=:@]", sent), url.raw_path.decode()]
-    return tuple({form for part in parts for form in (part, unquote(part))})
+def _target(url: str) -> str:
+    """Return path and query, percent-encoded where it has to be, but with `.` and `..` in them.
+
+    httpx would fold those, as a browser does; a signature may be over what the operator wrote.
+    """
+    path = _AFTER_HOST.sub("", url, count=1)
+    # Of a URL without a host, httpx leaves the path alone; it may not begin with two slashes.
+    relative = httpx.URL(f"/.{path if path.startswith('/') else f'/{path}'}")
+    return relative.raw_path.decode().removeprefix("/.")
+
+
+def _authority(url: httpx.URL) -> str:
+    """Return host and port, an IPv4 address in the form of four numbers: `127.1` is one, too."""
+    host, last = url.raw_host.decode(), url.raw_host.decode().rpartition(".")[2]
+    if ":" in host or _NUMBER.fullmatch(last) is None:
+        return url.netloc.decode()
+    try:
+        address = socket.inet_ntoa(socket.inet_aton(host))
+    except OSError:
+        raise ValueError("url: the host is neither a name nor an IPv4 address") from None
+    return address if url.port is None else f"{address}:{url.port}"
+
+
+def _url_secrets(*sent: str) -> Iterator[str]:
+    """Yield what may be secret in a URL beyond its host, as sent and as a server decodes it."""
+    for text in sent:
+        for part in (*re.split("[/?&=:@]", text), text):
+            yield from (part, unquote(part))
 
 
 async def _read(response: aiohttp.ClientResponse) -> tuple[bytes, bool]:
@@ -218,5 +250,6 @@ def _failure(error: Exception) -> SinkError:
     causes = tuple(tls.causes(unexpected or error))
     for kind, outcome, text in _FAILURES:
         if any(isinstance(cause, kind) for cause in causes):
-            return outcome(text, about_event=kind in _AFTER_SENDING)
+            came = "" if use is None else use.guard.fault()
+            return outcome(text or came or _UNKNOWN, about_event=kind in _AFTER_SENDING)
     return Temporary("could not connect")

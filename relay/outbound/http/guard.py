@@ -18,11 +18,11 @@ from typing import Any, NamedTuple, cast
 import aiohttp
 import httptools
 
+from relay.outbound.http import odd_answers
+from relay.outbound.http.odd_answers import INTERIM_MAX
+
 _UNREAD, _UNCONFIRMED = termios.FIONREAD, termios.TIOCOUTQ
 """As tcp(7) has them, SIOCINQ and SIOCOUTQ."""
-
-INTERIM_MAX = 16
-"""Interim responses (1xx) to one request; a well-behaved server sends a few."""
 
 
 class UnexpectedResponseError(aiohttp.ClientConnectionError):
@@ -39,6 +39,13 @@ class Framing:
         self.is_due = False
         """A request was sent, and its response is not complete."""
         self.is_begun = False
+        self.is_in_head = False
+        """The last byte was in the head of a response."""
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether what came is no response, or not only one."""
+        return self._is_broken
 
     @property
     def is_clean(self) -> bool:
@@ -48,6 +55,7 @@ class Framing:
     def expect(self) -> None:
         """Take the next bytes for a response."""
         self.is_due, self.is_begun, self.interim = True, False, 0
+        self.is_in_head = True
 
     def feed(self, data: bytes) -> None:
         self.is_begun = True
@@ -56,9 +64,18 @@ class Framing:
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
             self._is_broken = True
 
+    def spoil(self) -> None:
+        """Have the connection end after the response."""
+        self._is_broken = True
+
     def on_message_begin(self) -> None:
-        if not self.is_due:
+        if self.is_due:
+            self.is_in_head = True
+        else:
             self._is_broken = True
+
+    def on_headers_complete(self) -> None:
+        self.is_in_head = False
 
     def on_message_complete(self) -> None:
         if self._parser.get_status_code() < 200:
@@ -98,6 +115,9 @@ class Guard(asyncio.Protocol):
         self._poll.register(self._socket, select.POLLIN | select.POLLOUT)
         self._framing = Framing()
         self._response = bytearray()
+        """Of the last request, also once it is complete: aiohttp may refuse it even so."""
+        self._passed = 0
+        """Bytes of it that aiohttp has."""
         self.uses = 0
         self.error: UnexpectedResponseError | None = None
         self._awaits_request = False
@@ -119,6 +139,8 @@ class Guard(asyncio.Protocol):
     def await_request(self) -> None:
         """Expect a response once the next request is written."""
         self._awaits_request = True
+        self._response.clear()
+        self._passed = 0
 
     def _expect(self) -> None:
         if not self._awaits_request:
@@ -128,6 +150,10 @@ class Guard(asyncio.Protocol):
         if not self._is_tls and not self._transport.is_closing() and self._count(_UNREAD) > 0:
             self._refuse()
         self._framing.expect()
+
+    def fault(self) -> str:
+        """Name what came in place of a response."""
+        return odd_answers.fault(bytes(self._response))
 
     def abort(self, use: int) -> None:
         """Close the connection and drop unsent bytes, unless it serves a later request already."""
@@ -140,17 +166,37 @@ class Guard(asyncio.Protocol):
             self._refuse()
             return
         framing.feed(data)
+        self._response += data
         if framing.interim > INTERIM_MAX:
             self._transport.abort()
             return
-        self._response += data
-        if not (framing.is_due or framing.is_clean):
+        if framing.is_in_head and self._is_held():
+            return
+        end = len(self._response)
+        if not (self._framing.is_due or self._framing.is_clean):
             # One garbage byte behind a response would have aiohttp reject all of it.
-            surplus = len(self._response) - _length_of_first(self._response)
-            data = data[: len(data) - surplus]
-        self._inner.data_received(data)
-        if not framing.is_due:
+            end = _length_of_first(bytes(self._response))
+        ready = bytes(self._response[self._passed : end])
+        self._passed = end
+        self._inner.data_received(ready)
+        if not self._framing.is_due:
             self._end_response()
+
+    def _is_held(self) -> bool:
+        """Hold a head back until it is whole; then mend it if it needs that, and can be mended."""
+        if not self._framing.is_broken:
+            return len(self._response) - self._passed <= odd_answers.HEAD_BYTES
+        held = bytes(self._response[self._passed :])
+        if odd_answers.is_mendable_yet(held):
+            return True
+        answer = odd_answers.mended(held)
+        if answer is not None:
+            self._response[self._passed :] = answer
+            self._framing = Framing()
+            self._framing.expect()
+            self._framing.feed(answer)
+            self._framing.spoil()
+        return False
 
     def eof_received(self) -> bool | None:
         return self._inner.eof_received()
@@ -178,7 +224,6 @@ class Guard(asyncio.Protocol):
         return self._transport.get_write_buffer_size() > 0 or self._count(_UNCONFIRMED) > 0
 
     def _end_response(self) -> None:
-        self._response.clear()
         # The rest of a request that is answered early could fill the connection for good.
         if not self._framing.is_clean or self._transport.get_write_buffer_size() > 0:
             self._transport.abort()

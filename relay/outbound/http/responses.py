@@ -3,6 +3,7 @@
 outgoing-http.md, sections 3 and 4.
 """
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -119,10 +120,13 @@ def document(response: Response) -> Mapping[str, Any]:
 
 
 def retry_after_ms(headers: Mapping[str, str], *, now_ms: int) -> int | None:
-    """Read Retry-After, seconds or a date (RFC 9110, 10.2.3); None where it says nothing usable."""
+    """Read Retry-After, seconds or a date (RFC 9110, 10.2.3); None where it says nothing usable.
+
+    Some servers send a fraction of seconds.
+    """
     value = headers.get("retry-after", "").strip()
-    if re.fullmatch(r"[0-9]{1,12}", value):
-        return int(value) * 1000
+    if re.fullmatch(r"[0-9]{1,12}(\.[0-9]{1,12})?", value):
+        return math.ceil(float(value) * 1000)
     try:
         date = parsedate_to_datetime(value)
     except _DATE_ERRORS:

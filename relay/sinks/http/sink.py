@@ -51,15 +51,21 @@ class HttpSink:
     """Posts to one URL."""
 
     def __init__(
-        self, client: http_client.Client, clock: Clock, *, settings: Settings, url: httpx.URL
+        self,
+        client: http_client.Client,
+        clock: Clock,
+        *,
+        settings: Settings,
+        url: httpx.URL,
+        endpoint: http_client.Endpoint,
     ) -> None:
         self._client = client
         self._clock = clock
-        self._endpoint = http_client.Endpoint.of(url, secrets=_secret_texts(settings, url))
+        self._endpoint = endpoint
         self._format = settings.format
         self._keys = _keys(settings.signing_secrets)
         self._own = [*_authorization(url), *_own_headers(settings.headers)]
-        self._fixed = _fixed_headers(url, self._own)
+        self._fixed = _fixed_headers(endpoint, self._own)
 
     async def send(self, event: Event) -> SinkResponse:
         response = await self._client.exchange(
@@ -128,7 +134,8 @@ def build(settings: Settings, clock: Clock) -> HttpSink:
     client = http_client.Client(
         timeout_s=settings.timeout.seconds, connections=settings.concurrency, verify=verify
     )
-    return HttpSink(client, clock, settings=settings, url=url)
+    endpoint = http_client.Endpoint.of(settings.url.reveal(), secrets=_secret_texts(settings, url))
+    return HttpSink(client, clock, settings=settings, url=url, endpoint=endpoint)
 
 
 def _keys(secrets: Iterable[Secret]) -> tuple[bytes, ...]:
@@ -171,9 +178,9 @@ def _authorization(url: httpx.URL) -> Headers:
     return [("authorization", f"Basic {credentials.decode()}")]
 
 
-def _fixed_headers(url: httpx.URL, own: Headers) -> Headers:
+def _fixed_headers(endpoint: http_client.Endpoint, own: Headers) -> Headers:
     defaults = {
-        "host": url.netloc.decode(),
+        "host": endpoint.authority,
         "content-type": "application/json",
         "user-agent": http_client.USER_AGENT,
         "accept": "*/*",
@@ -185,7 +192,6 @@ def _fixed_headers(url: httpx.URL, own: Headers) -> Headers:
 
 def _secret_texts(settings: Settings, url: httpx.URL) -> Iterable[str]:
     yield settings.url.reveal()
-    yield from http_client.url_secrets(url)
     for secret in settings.signing_secrets:
         yield secret.reveal()
     for _, value in (*_own_headers(settings.headers), *_authorization(url)):

@@ -84,7 +84,11 @@ def asked(value: str) -> int | None:
         ("7", 7_000),
         (" 120 ", 120_000),
         ("-1", None),
-        ("1.5", None),
+        ("1.5", 1_500),
+        ("0.0001", 1),
+        ("1.", None),
+        (".5", None),
+        ("1.5.0", None),
         ("", None),
         ("soon", None),
         ("5, 7", None),
@@ -218,6 +222,49 @@ async def test_an_answer_that_repeats_a_secret_is_masked(
     assert "*" in response.excerpt
 
 
+@pytest.mark.parametrize(
+    "target",
+    [
+        "/a/../b/./c",
+        "/..",
+        "//two//slashes/../x",
+        "/%2e%2E/x?y=/../z",
+        "/a%zz b/{x}",
+        "/sp%20ace?q=a b#fragment",
+        "?only=a-query",
+        "",
+    ],
+)
+async def test_a_url_is_sent_as_it_is_written(
+    destination: StubServer, client: Client, target: str
+) -> None:
+    await post(client, destination.url(target))
+    expected = target.partition("#")[0].replace(" ", "%20")
+    expected = expected.replace("{x}", "%7Bx%7D")
+    (request,) = destination.requests
+    assert request.target == (expected if expected.startswith("/") else f"/{expected}")
+
+
+@pytest.mark.parametrize("host", ["127.1", "0x7f.1", "2130706433", "127.0.0.1"])
+async def test_an_ipv4_address_may_have_any_of_its_forms(
+    destination: StubServer, client: Client, host: str
+) -> None:
+    url = destination.url(host=host)
+    assert (await post(client, url)).status == 200
+    assert destination.requests[0].header["host"] == f"127.0.0.1:{destination.port}"
+    assert Endpoint.of(url).authority == f"127.0.0.1:{destination.port}"
+
+
+@pytest.mark.parametrize("host", ["1.2.3.4.5", "99999999999", "example.0x", "a.256"])
+def test_a_host_that_ends_in_a_number_and_is_no_address_is_no_url(host: str) -> None:
+    with pytest.raises(ValueError, match=r"^url: the host is neither a name nor an IPv4 address$"):
+        Endpoint.of(f"https://{host}/marked")
+
+
+def test_a_folded_segment_is_a_secret_too() -> None:
+    assert "marked-segment" in Endpoint.of("http://h/hook/marked-segment/../x").secrets
+
+
 async def test_a_redirect_is_not_followed(destination: StubServer, client: Client) -> None:
     destination.reply = lambda _: Reply(307, headers={"location": "/elsewhere"})
     response = await post(client, destination.url())
@@ -246,11 +293,11 @@ async def test_cookies_are_not_kept(destination: StubServer, client: Client) -> 
 @pytest.mark.parametrize(
     ("reply", "reason"),
     [
-        (b"", "broken answer, or none before the connection ended"),
-        (b"SMTP ready\r\n\r\n", "broken answer, or none before the connection ended"),
+        (b"", "the connection ended without an answer"),
+        (b"SMTP ready\r\n\r\n", "what answers there does not speak HTTP"),
         (
             b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nabc",
-            "broken answer, or none before the connection ended",
+            "the connection ended in the body of the answer, after 3 of 9 bytes",
         ),
     ],
     ids=["closed", "other protocol", "cut"],

@@ -26,6 +26,8 @@ BESIDE = "127.0.0.2"
 FAR = "far.example"
 FALLBACK_S = 0.25
 """RFC 8305, section 5: an address has this long for itself before the next is tried beside it."""
+OLD_VERSION = b"\x15\x03\x02\0\x02\x02\x46"
+"""The alert `protocol_version` of TLS 1.1 (RFC 4346, section 7.2)."""
 ANSWER = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"
 
 Resolve = Callable[[str, int], None]
@@ -168,13 +170,6 @@ async def test_an_invalid_or_unknown_name_is_not_found(host: str) -> None:
     assert (type(error), error.reason) == (Temporary, "name not found")
 
 
-@pytest.mark.parametrize("host", ["127.1", "2130706433"])
-async def test_an_address_in_an_old_form_is_refused(host: str) -> None:
-    error = await failure(f"http://{host}:9/")
-    assert isinstance(error, Misconfigured)
-    assert "canonical IPv4 address" in error.reason
-
-
 async def test_a_slow_connect_is_a_timeout(wires: Wires) -> None:
     wires.fall_silent()
     error = await failure(wires.url, within_s=0.1)
@@ -194,7 +189,20 @@ async def test_a_server_that_speaks_no_tls_is_named(wires: Wires, trusting: ssl.
     wire = await wires.accept()
     await wire.say(b"220 here speaks another protocol, and it speaks first\r\n")
     error = await shaking
-    assert (type(error), error.reason) == (Temporary, "TLS failed")
+    reason = "the destination does not speak TLS at this port"
+    assert (type(error), error.reason) == (Temporary, reason)
+
+
+async def test_a_server_that_speaks_old_versions_of_tls_alone_is_named(
+    wires: Wires, trusting: ssl.SSLContext
+) -> None:
+    shaking = asyncio.create_task(failure(secured(wires), trusting))
+    wire = await wires.accept()
+    await wire.take()
+    await wire.say(OLD_VERSION)
+    error = await shaking
+    reason = "the destination speaks no version of TLS from 1.2 on"
+    assert (type(error), error.reason) == (Temporary, reason)
 
 
 async def test_a_server_that_closes_during_the_tls_handshake_is_a_failed_connect(

@@ -10,7 +10,8 @@ from functools import partial
 import pytest
 
 from relay.core.errors import SinkError, Temporary
-from relay.outbound.http.client import FIELD_BYTES, FIELDS, READ_BYTES, Client, Endpoint
+from relay.outbound.http.client import READ_BYTES, Client, Endpoint
+from relay.outbound.http.odd_answers import FIELD_BYTES, FIELDS
 from relay.outbound.http.responses import Response
 from tests.sinks.wire import LOOPS, Wire, Wires, sockets
 from tests.stub_server import until
@@ -18,7 +19,11 @@ from tests.stub_server import until
 LARGE = b"0123456789abcdef" * 640 * 1024
 ANSWER = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"
 TOO_LARGE = b"HTTP/1.1 413 No\r\ncontent-length: 2\r\n\r\nno"
-CUT = "broken answer, or none before the connection ended"
+NONE = "the connection ended without an answer"
+IN_HEAD = "the connection ended in the head of the answer"
+IN_BODY = "the connection ended in the body of the answer, after 4 of 9 bytes"
+TOO_LONG = f"the answer's status line or a header is longer than {FIELD_BYTES} bytes"
+TOO_MANY = f"the answer has more than {FIELDS} headers"
 RESET = "connection reset"
 
 
@@ -122,10 +127,15 @@ async def test_a_head_within_bounds_is_read(wires: Wires, client: Client) -> Non
 
 
 @pytest.mark.parametrize(
-    "endless", [b"x-more: x\r\n", b"x", b"x-longer: " + b"x" * 2 * FIELD_BYTES + b"\r\n"]
+    ("endless", "reason"),
+    [
+        (b"x-more: x\r\n", TOO_MANY),
+        (b"x", TOO_LONG),
+        (b"x-longer: " + b"x" * 2 * FIELD_BYTES + b"\r\n", TOO_LONG),
+    ],
 )
 async def test_an_endless_head_closes_the_connection(
-    wires: Wires, client: Client, endless: bytes
+    wires: Wires, client: Client, endless: bytes, reason: str
 ) -> None:
     sending, wire = await begin(client, wires)
 
@@ -137,7 +147,7 @@ async def test_an_endless_head_closes_the_connection(
     telling = asyncio.create_task(tell())
     with pytest.raises(Temporary) as caught:
         await sending
-    assert caught.value.reason == CUT
+    assert caught.value.reason == reason
     with pytest.raises(OSError, match=r"reset|pipe"):
         await telling
 
@@ -168,11 +178,11 @@ async def test_a_request_whose_rest_is_never_taken_does_not_hold_up_the_next(
 @pytest.mark.parametrize(
     ("said", "leave", "reason"),
     [
-        (b"", Wire.close, CUT),
+        (b"", Wire.close, NONE),
         (b"", Wire.reset, RESET),
-        (ANSWER[:20], Wire.close, CUT),
+        (ANSWER[:20], Wire.close, IN_HEAD),
         (ANSWER[:20], Wire.reset, RESET),
-        (ANSWER.replace(b": 0", b": 9") + b"part", Wire.close, CUT),
+        (ANSWER.replace(b": 0", b": 9") + b"part", Wire.close, IN_BODY),
     ],
 )
 async def test_an_end_without_an_answer_has_its_text(

@@ -19,7 +19,8 @@ from relay.core.errors import SinkError, Temporary
 from relay.core.event import Event
 from relay.core.sink import Sink
 from relay.outbound.http.client import Client, Endpoint
-from relay.outbound.http.guard import INTERIM_MAX, Framing, GuardedConnector
+from relay.outbound.http.guard import Framing, GuardedConnector
+from relay.outbound.http.odd_answers import INTERIM_MAX
 from relay.outbound.http.responses import Response
 from relay.sinks.http import sink as http
 from relay.sinks.slack import sink as slack
@@ -223,7 +224,7 @@ async def test_interim_answers_are_skipped_but_not_without_end(
         if taken:
             assert (await asking).status == 200
         else:
-            with pytest.raises(Temporary, match="broken answer"):
+            with pytest.raises(Temporary, match="more than 16 interim answers"):
                 await asking
     assert destination.accepted == (1 if taken else 2)
 

@@ -105,7 +105,10 @@ async def test_a_broker_that_speaks_no_tls_is_temporary(
     destination: AmqpHarness, make: Make, lead: Event
 ) -> None:
     sink = make(url=destination.table()["url"].replace("amqp:", "amqps:"))
-    assert await fault(sink, lead) == (Temporary, "TLS failed")
+    assert await fault(sink, lead) == (
+        Temporary,
+        "the broker does not speak TLS at this port",
+    )
 
 
 async def test_a_virtual_host_that_is_missing_is_misconfigured(

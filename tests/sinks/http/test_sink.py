@@ -19,8 +19,10 @@ from msgspec.structs import replace
 from standardwebhooks import Webhook, WebhookVerificationError
 
 from relay.core import config_values
+from relay.core.delivery import SinkResponse
 from relay.core.errors import Misconfigured, SinkError, Temporary
 from relay.core.event import Event
+from relay.outbound.http.client import READ_BYTES
 from relay.sinks.http import sink as http
 from relay.sinks.http.sink import HttpSink
 from tests.conftest import NOW_MS, ManualClock
@@ -83,6 +85,18 @@ async def test_an_answer_is_handed_back(destination: StubServer, make: Make, lea
     destination.reply = lambda _: Reply(201, b'{"ok":true}')
     answer = await make(destination.url()).send(lead)
     assert (answer.status, answer.excerpt) == (201, '{"ok":true}')
+
+
+async def test_an_endless_answer_counts_by_its_status(
+    destination: StubServer, make: Make, lead: Event
+) -> None:
+    for status, is_taken in ((200, True), (503, False)):
+        endless = Reply(status, b"x" * 4 * READ_BYTES, {"content-length": str(1 << 40)})
+        destination.reply = lambda _, said=endless: said  # type: ignore[misc]
+        (found,) = await asyncio.gather(make(destination.url()).send(lead), return_exceptions=True)
+        assert isinstance(found, SinkResponse) is is_taken
+        assert isinstance(found, SinkResponse | Temporary)
+        assert found.status == status
 
 
 async def test_an_encoded_id_can_be_decoded(
@@ -229,6 +243,7 @@ async def test_more_sends_than_connections_wait_their_turn(
             "url: expected http:// or",
         ),
         ({"url": "http://[marked/"}, "url: expected http:// or https:// and a host"),
+        ({"url": "http://1.2.3.4.5/marked"}, "url: the host is neither a name nor an IPv4"),
         ({"url": "http://crm.example/marked\n"}, "url: expected http:// or https:// and a host"),
         ({"headers": {"x marked": "1"}}, r"headers.x marked: .*name"),
         ({"headers": {"": "1"}}, r"headers.: .*name"),
@@ -393,7 +408,7 @@ async def test_a_destination_that_speaks_no_tls_is_temporary(make: Make, lead: E
 
     async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
         host, port = server.sockets[0].getsockname()
-        with pytest.raises(Temporary, match="TLS failed"):
+        with pytest.raises(Temporary, match="the destination does not speak TLS at this port"):
             await make(f"https://{host}:{port}/").send(lead)
 
 

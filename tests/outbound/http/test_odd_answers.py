@@ -1,0 +1,159 @@
+"""Odd answers: those whose status is certain count, the others are named, and none is repeated."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from relay.core.errors import Temporary
+from relay.outbound.http import odd_answers
+from relay.outbound.http.client import Client, Endpoint
+from relay.outbound.http.odd_answers import FIELD_BYTES, FIELDS, INTERIM_MAX
+from relay.outbound.http.responses import Response
+from tests.sinks.wire import LOOPS, Wire, Wires
+
+OK = b"HTTP/1.1 200 OK\r\n"
+Asking = asyncio.Task[Response]
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+
+@pytest.fixture(params=LOOPS.values(), ids=list(LOOPS))
+def anyio_backend(request: pytest.FixtureRequest) -> object:
+    return "asyncio", {"loop_factory": request.param}
+
+
+@pytest.fixture
+def wires() -> Iterator[Wires]:
+    with Wires() as wires:
+        yield wires
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[Client]:
+    client = Client(timeout_s=5, connections=1)
+    yield client
+    await client.close()
+
+
+async def asked(client: Client, wires: Wires) -> tuple[Asking, Wire]:
+    asking = asyncio.create_task(client.exchange(Endpoint.of(wires.url), body=b"x"))
+    wire = await wires.accept()
+    await wire.take()
+    return asking, wire
+
+
+CERTAIN = {
+    "two equal lengths": OK + b"content-length: 2\r\ncontent-length: 2\r\n\r\nok",
+    "two lengths in one": OK + b"content-length: 2, 2\r\n\r\nok",
+    "a space before a colon": OK + b"x-some : thing\r\ncontent-length: 2\r\n\r\nok",
+    "a space before the length's colon": OK + b"content-length : 2\r\n\r\nok",
+    "a header without a name": OK + b": thing\r\ncontent-length: 2\r\n\r\nok",
+    "after an interim answer": CONTINUE + OK + b"content-length: 2\r\nx : y\r\n\r\nok",
+    "chunked": OK + b"x : y\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("pieces", [1, 7])
+@pytest.mark.parametrize("answer", CERTAIN.values(), ids=list(CERTAIN))
+async def test_an_odd_answer_whose_status_is_certain_counts_and_its_connection_ends(
+    wires: Wires, client: Client, answer: bytes, pieces: int
+) -> None:
+    for status in (b"200", b"400"):
+        asking, wire = await asked(client, wires)
+        said = answer.replace(b"200", status)
+        size = -(-len(said) // pieces)
+        for start in range(0, len(said), size):
+            await wire.say(said[start : start + size])
+            await asyncio.sleep(0.002)
+        response = await asking
+        assert (response.status, response.excerpt) == (int(status), "ok")
+        assert await wire.take() == b""
+
+
+async def test_an_odd_answer_does_not_answer_a_second_request(wires: Wires, client: Client) -> None:
+    asking, wire = await asked(client, wires)
+    await wire.say(CERTAIN["two equal lengths"] * 2)
+    assert (await asking).body == b"ok"
+    asking, wire = await asked(client, wires)
+    await wire.say(b"HTTP/1.1 500 No\r\ncontent-length: 0\r\n\r\n")
+    assert (await asking).status == 500
+
+
+IN_PLACE = {
+    b"SSH-2.0-OpenSSH_9.2p1\r\n": "an SSH server answers there",
+    b"\x15\x03\x01\x00\x02\x02\x46": "the port speaks TLS: the URL has to begin with https://",
+    b"\0\0\x12\x04\0\0\0\0\0": "the destination speaks HTTP/2 alone, not HTTP/1.1",
+    b"220 mail.example ESMTP\r\n": "a mail or FTP server answers there",
+    b"marked\r\n\r\n": "what answers there does not speak HTTP",
+    b"": "the connection ended without an answer",
+    CONTINUE: "the connection ended without an answer after an interim one (1xx)",
+    CONTINUE * (INTERIM_MAX + 1): "more than 16 interim answers (1xx) came",
+    OK + b"marked: x\r\n" * (FIELDS + 72) + b"content-length: 0\r\n\r\n": (
+        "the answer has more than 128 headers"
+    ),
+    OK + b"marked: " + b"x" * FIELD_BYTES + b"\r\ncontent-length: 0\r\n\r\n": (
+        "the answer's status line or a header is longer than 16384 bytes"
+    ),
+    OK + b"content-length: 2\r\ncontent-length: 3\r\n\r\nok": (
+        "the answer has two lengths (Content-Length) that differ"
+    ),
+    OK + b"content-length: 2\r\ntransfer-encoding: chunked\r\n\r\n": (
+        "the answer has both a length and a transfer encoding"
+    ),
+    OK + b"content-length: marked\r\n\r\n": "the answer's length (Content-Length) is no number",
+    OK + b"marked\r\n\r\n": "a header of the answer is malformed",
+    OK + b"x: marked\0\r\ncontent-length: 0\r\n\r\n": "a header of the answer is malformed",
+    OK + b"mar": "the connection ended in the head of the answer",
+    OK + b"content-length: 9\r\n\r\nmark": (
+        "the connection ended in the body of the answer, after 4 of 9 bytes"
+    ),
+    OK + b"transfer-encoding: chunked\r\n\r\n9\r\nmark": (
+        "the body of the answer is cut off or malformed"
+    ),
+    OK + b"transfer-encoding: chunked\r\n\r\nmarked\r\n": (
+        "the body of the answer is cut off or malformed"
+    ),
+    b"HTTP/1.1 2x0 OK\r\n\r\n": "the answer's status line is none of HTTP/1.1",
+}
+
+
+@pytest.mark.parametrize(("said", "reason"), IN_PLACE.items(), ids=range(len(IN_PLACE)))
+async def test_what_came_in_place_of_an_answer_is_named_and_not_repeated(
+    wires: Wires, client: Client, said: bytes, reason: str
+) -> None:
+    asking, wire = await asked(client, wires)
+    try:
+        await wire.say(said)
+        wire.end()
+    except OSError:
+        pass  # the client has hung up already
+    with pytest.raises(Temporary) as caught:
+        await asking
+    assert caught.value.reason == reason
+    assert caught.value.about_event
+
+
+@given(st.binary(max_size=200) | st.builds(lambda rest: OK + rest, st.binary(max_size=200)))
+def test_whatever_came_has_a_name_and_is_mended_once(received: bytes) -> None:
+    assert odd_answers.fault(received)
+    answer = odd_answers.mended(received)
+    if answer is not None:
+        assert not odd_answers.is_mendable_yet(received)
+        assert odd_answers.mended(answer) == answer
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"content-length: 2\r\ncontent-length: 3",
+        b"content-length: 2\r\ntransfer-encoding: chunked",
+        b"content-length: 2\r\n folded: x",
+        b"no colon",
+        b"a b: x",
+        b"a : x\0",
+    ],
+)
+def test_a_head_that_may_mean_something_else_is_not_mended(head: bytes) -> None:
+    assert odd_answers.mended(OK + head + b"\r\n\r\nok") is None
