@@ -5,6 +5,7 @@ brokers.md, section 4. The library waits for its peer, and hides why a virtual h
 
 import asyncio
 import logging
+import math
 import re
 import ssl
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ import aiormq
 from aiormq import spec
 from yarl import URL
 
+from relay.core import timeouts
 from relay.core.errors import Misconfigured, SinkError, Temporary
 from relay.outbound import connect_errors, tls
 
@@ -26,6 +28,9 @@ EXCHANGE = re.compile(r"[a-zA-Z0-9-_.:@#,/+ ]{0,127}")
 
 LOST = "the connection was lost"
 BLOCKED = "the broker blocks publishers: its memory or disk alarm is on"
+
+_FRAME_BYTES, _CONTENT_BYTES = 8, 12
+"""Around a frame's content, and before the properties in it: AMQP 0-9-1, sections 4.2.3, 4.2.6."""
 
 _RESET = (ConnectionResetError, BrokenPipeError, EOFError)
 _NOT_ALLOWED = (402, 403, 530)
@@ -96,6 +101,7 @@ class Connection:
         if self._connection.server_properties.get("product") != "RabbitMQ":
             return False
         properties = spec.Basic.Properties(user_id="nobody", expiration="never")
+        timeouts.restart()
         with _translated():
             channel = await self._channel(publisher_confirms=True)
             try:
@@ -153,6 +159,12 @@ class Connection:
         except TimeoutError:
             return True
         return False
+
+    @property
+    def properties_max(self) -> float:
+        """Maximum bytes of a message's properties, which have to fit into one frame."""
+        frame_max = self._connection.connection_tune.frame_max
+        return frame_max - _FRAME_BYTES - _CONTENT_BYTES if frame_max else math.inf
 
     @property
     def is_usable(self) -> bool:

@@ -17,6 +17,9 @@ from relay.core.errors import Misconfigured, Refused, SinkError, Temporary
 from relay.outbound.batching import is_cancelled
 from relay.sinks.amqp.connection import ERRORS, LOST, Connection
 
+_SMALL_BYTES = 2048
+"""Of headers' values: with their names and the other properties, the smallest frame holds them."""
+
 _SIZE = re.compile(r"message size (\d+)")
 
 
@@ -97,6 +100,8 @@ class Publisher:
 
     async def _confirm(self, publication: Publication) -> SinkResponse | SinkError | None:
         """Publish a message and wait for its confirm; raises what the library does not encode."""
+        if not self._fits(publication.properties):
+            return Refused("the properties are larger than a frame of the broker's (frame_max)")
         number = self._published = self._published + 1
         try:
             await self._channel.basic_publish(
@@ -126,6 +131,13 @@ class Publisher:
             return Temporary(LOST)
         self._answered = max(self._answered, number)
         return SinkResponse()
+
+    def _fits(self, properties: spec.Basic.Properties) -> bool:
+        """Whether the broker takes such a frame; a larger one would end the connection."""
+        values = (properties.headers or {}).values()
+        if 4 * sum(len(str(value)) for value in values) < _SMALL_BYTES:
+            return True  # as usual, and encoding them just to count is costly
+        return len(properties.marshal()) <= self.connection.properties_max
 
     def _closing_failure(
         self, error: aiormq.ChannelClosed, publication: Publication

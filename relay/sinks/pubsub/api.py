@@ -5,6 +5,7 @@ from urllib.parse import quote
 
 import orjson
 
+from relay.core import timeouts
 from relay.core.clock import Clock
 from relay.core.config_values import Duration
 from relay.core.errors import Misconfigured
@@ -67,6 +68,8 @@ class Topics:
 
     async def _ask(self, method: str, topic: str, verb: str = "", body: bytes = b"") -> Response:
         token = {} if self._tokens is None else await self._tokens.headers()
+        if token:
+            timeouts.restart()  # the wait for a token is no part of the request's time
         endpoint = _endpoint(self._project_url, topic, verb)
         response = await self._client.exchange(
             endpoint, method=method, headers=(*_HEADERS, *token.items()), body=body

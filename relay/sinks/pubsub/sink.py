@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import msgspec
 import orjson
 
+from relay.core import timeouts
 from relay.core.clock import Clock
 from relay.core.config_values import Address, Secret
 from relay.core.delivery import SinkResponse
@@ -107,6 +108,7 @@ class PubsubSink(SplittingSink[Entry]):
         topics = self._connect()
         try:
             for topic in self._topic.samples(self._settings):
+                timeouts.restart()
                 await topics.check(topic)
         finally:
             await topics.close()

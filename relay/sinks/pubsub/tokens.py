@@ -3,6 +3,7 @@
 import asyncio
 import copy
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -13,7 +14,7 @@ from google.oauth2 import service_account
 
 from relay.core.clock import Clock
 from relay.core.config_values import Duration
-from relay.core.errors import SinkError
+from relay.core.errors import SinkError, Temporary
 from relay.sinks.pubsub import credentials as google_credentials
 from relay.sinks.pubsub.credentials import Load, Transport
 
@@ -21,6 +22,7 @@ REFRESH_EARLY_S = 225.0
 """Renewal time before expiry; a metadata server issues no new token much earlier."""
 RETRY_S = 10.0
 """Pause between two attempts to renew a valid token."""
+_HEADER = re.compile(r"[\x20-\x7e]+")
 _CLOSE_S = 2.0
 """Time for a cancelled fetch to end."""
 
@@ -103,6 +105,8 @@ class Tokens:
         self._credentials = credentials
         headers: dict[str, str] = {}
         credentials.apply(headers)
+        if not all(_HEADER.fullmatch(value) for value in headers.values()):
+            raise Temporary("no token: an answer that holds no usable token")
         now_s = self._clock.monotonic()
         left_s = _left_s(credentials.expiry, now_ms=self._clock.now_ms())
         return Token(headers, now_s + max(left_s - REFRESH_EARLY_S, left_s / 2), now_s + left_s)

@@ -86,6 +86,24 @@ async def test_the_outcomes_are_in_the_order_of_the_events_and_each_its_own(
     await destination.server.drop_queue(full)
 
 
+async def test_properties_that_do_not_fit_into_a_frame_are_refused_and_harm_no_other(
+    destination: AmqpHarness, make: Make, lead: Event
+) -> None:
+    sink = make()
+    assert told([await sink.send(lead)]) == [DELIVERED]
+    assert sink._publisher is not None
+    room = int(sink._publisher.connection.properties_max)
+    # A long id stands in a header, and as a digest in the message's id.
+    largest = replace(lead, id="x" * 1000)
+    largest = replace(largest, id="x" * (1000 + room - len(sink._properties(largest).marshal())))
+    events = [*series(lead, 3), largest, replace(largest, id=f"{largest.id}x")]
+    assert told(await sink.send_batch(events)) == [
+        *[DELIVERED] * 4,
+        (Refused, "the properties are larger than a frame of the broker's (frame_max)"),
+    ]
+    assert destination.contacts() == 1
+
+
 async def test_no_event_is_lost_beside_one_that_is_too_large(
     destination: AmqpHarness, make: Make, lead: Event
 ) -> None:

@@ -181,6 +181,19 @@ async def test_a_renewal_that_fails_spends_the_old_token_first(google: Google) -
     await tokens.close()
 
 
+@pytest.mark.parametrize("token", ["marked\nx: y", "marked\r", "m\u00e4rked", "\0marked"])
+async def test_a_token_that_fits_into_no_header_is_no_bug(google: Google, token: str) -> None:
+    answer = {"access_token": token, "expires_in": 3600, "token_type": "Bearer"}
+    google.destination.reply = lambda _: said(answer)
+    tokens = google.login()
+    error = await failure(tokens)
+    await tokens.close()
+    assert (type(error), error.reason) == (
+        Temporary,
+        "no token: an answer that holds no usable token",
+    )
+
+
 CASES: list[tuple[Callable[[Any], Reply], type[SinkError], str]] = [
     (lambda r: said({"error": "invalid_grant", "echo": told_of(r)}, 400), Misconfigured, "revoked"),
     (lambda r: said({"error": "invalid_client"}, 401), Misconfigured, "its secret is wrong"),
