@@ -1,7 +1,6 @@
 """Client of the running relay's admin API, and the commands that only ask it."""
 
 import functools
-import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -10,6 +9,7 @@ from typing import Any
 
 import httpx
 
+from relay.cli import private_file
 from relay.cli.printing import Output, printing
 from relay.cli.responses import VERSION, origin, refusal
 from relay.cli.target import Target, relay_options
@@ -61,17 +61,13 @@ class Client:
     def save(self, path: str, file: Path) -> None:
         """Write a response to a new file with mode 0600; raises FileExistsError.
 
-        The file is removed if the response does not arrive whole.
+        There is no file if the response does not arrive whole, also after a signal.
         """
-        with open(file, "xb", opener=_private) as opened:
-            try:
-                with self._response("GET", API + path, timeout=None) as response:
-                    opened.writelines(response.iter_bytes())
-                opened.flush()
-                os.fsync(opened.fileno())
-            except BaseException:
-                file.unlink()
-                raise
+        with (
+            private_file.appearing(file) as opened,
+            self._response("GET", API + path, timeout=None) as response,
+        ):
+            opened.writelines(response.iter_bytes())
 
     def stream(self, path: str, query: Query | None = None) -> Iterator[Any]:
         """Yield the server-sent events of an endless response, until it ends or breaks off."""
@@ -120,10 +116,6 @@ class Client:
 
 def _without_none(values: Mapping[str, Any] | None) -> dict[str, Any]:
     return {name: value for name, value in (values or {}).items() if value is not None}
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
 
 
 def _http(url: httpx.URL, **options: Any) -> httpx.Client:

@@ -1,10 +1,13 @@
 """Files of mode 0600 that hold a secret, or the state of a change, and are replaced whole."""
 
+import errno
 import fcntl
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Self
+from typing import IO, Self
 
 from relay.core.config_values import Secret
 from relay.core.errors import FileRefused
@@ -134,6 +137,45 @@ def replace(path: Path, content: bytes) -> None:
         os.close(descriptor)
     draft.rename(path)
     _sync_folder(path)
+
+
+@contextmanager
+def appearing(path: Path) -> Iterator[IO[bytes]]:
+    """Yield a new file, which has its name once the block has ended, and is durable then.
+
+    Nothing is left of a block that fails. On most file systems nothing is left after a kill either.
+    Raises FileExistsError, also for a file that appeared meanwhile, and OSError.
+    """
+    if path.exists():
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with _nameless(path) as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+            if os.fstat(file.fileno()).st_nlink == 0:
+                # With `src_dir_fd` Python follows the link, which leads to the file.
+                os.link(f"/proc/self/fd/{file.fileno()}", path, src_dir_fd=folder)
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+@contextmanager
+def _nameless(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file without a name, or with its own where the file system needs one (open(2))."""
+    try:
+        descriptor = os.open(path.parent, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, _MODE)
+    except OSError:
+        descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, _MODE)
+    with os.fdopen(descriptor, "wb") as file:
+        try:
+            yield file
+        except BaseException:
+            if os.fstat(descriptor).st_nlink:
+                path.unlink()
+            raise
 
 
 def _beside(path: Path, suffix: str) -> Path:

@@ -23,7 +23,7 @@ from relay.store.integrity import Content, Inspection
 
 @click.group()
 def store() -> None:
-    """Check, back up or copy the store."""
+    """Check, back up, restore or copy the store."""
 
 
 @store.command()
@@ -67,6 +67,37 @@ def backup(client: Client, *, file: Path) -> Output:
         advice = "the copy has faults; run `relay store check` to see if the store has them too"
         click.echo(f"relay: {advice}", err=True)
     return _output(str(file), inspection)
+
+
+@store.command()
+@click.argument(
+    "file", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False, exists=True)
+)
+@config_option
+@printing
+def restore(*, file: Path, path: Path | None) -> Output:
+    """Put a backup in the place of the config's store, while no relay runs.
+
+    The backup is checked first, and changes nothing if it has faults. What was there is kept beside
+    it, with its log. Exits 0 if the backup is in place, else 1.
+    """
+    settings = load_store(path or default_path())
+    engine, now_ms = engines.of(settings), SystemClock().now_ms()
+    inspection, old = asyncio.run(engine.restore(settings, file, now_ms=now_ms))
+    output = _output(engine.location(settings) if not inspection.faults else str(file), inspection)
+    kept = None if old is None else str(old)
+    lines = [*output.lines, *_afterwards(inspection, kept)]
+    return Output({**output.document, "kept": kept}, lines, ok=output.ok)
+
+
+def _afterwards(inspection: Inspection, kept: str | None) -> Iterator[str]:
+    yield ""
+    if inspection.faults:
+        yield "The backup has faults; the store is as it was."
+        return
+    if kept is not None:
+        yield f"The old store is kept as {kept}; remove it once you need it no more."
+    yield "Start the relay: what the sender sent since the backup is not in it."
 
 
 @store.command("copy")

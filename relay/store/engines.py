@@ -64,6 +64,16 @@ class Engine(Protocol):
         """Read the whole store without a relay, and return its faults rather than raise them."""
         ...
 
+    async def restore(
+        self, settings: Any, copy: Path, *, now_ms: int
+    ) -> tuple[Inspection, Path | None]:
+        """Put a copy in the place of the store, and return where the old one is, if there was one.
+
+        A copy with faults changes nothing. Raises StoreLocked while a relay has the store,
+        StoreLacks on an engine whose own programs do it, and StoreError.
+        """
+        ...
+
 
 def load(type_: str) -> Engine:
     """Import an engine; raises ValueError if its client library is not installed."""

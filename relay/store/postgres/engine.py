@@ -3,9 +3,10 @@
 import asyncio
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 from relay.core.clock import Clock, SynchronizedClock
-from relay.core.errors import Fault
+from relay.core.errors import Fault, StoreLacks
 from relay.core.totals import Total
 from relay.store import Preflight, Reached
 from relay.store.integrity import Inspection
@@ -18,7 +19,16 @@ from relay.store.postgres.server import location, warnings
 from relay.store.postgres.settings import PostgresSettings
 from relay.store.postgres.store import PostgresStore
 
-__all__ = ["faults", "inspect", "is_held", "location", "open_store", "preflight", "reach"]
+__all__ = [
+    "faults",
+    "inspect",
+    "is_held",
+    "location",
+    "open_store",
+    "preflight",
+    "reach",
+    "restore",
+]
 
 
 def faults(settings: PostgresSettings) -> tuple[Fault, ...]:
@@ -66,3 +76,15 @@ def is_held(_: PostgresSettings) -> bool:
 
 async def inspect(settings: PostgresSettings) -> Inspection:
     return await integrity.inspect(partial(Connection, Access.of(settings)), settings.schema)
+
+
+async def restore(
+    _: PostgresSettings,
+    copy: Path,  # noqa: ARG001
+    *,
+    now_ms: int,  # noqa: ARG001
+) -> tuple[Inspection, Path | None]:
+    raise StoreLacks(
+        "PostgreSQL restores this store: while no relay runs, use pg_restore or psql with what "
+        "pg_dump has written, into an empty schema, or the server's own way to a base backup"
+    )

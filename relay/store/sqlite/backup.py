@@ -51,12 +51,13 @@ class SqliteBackups:
     async def _copy(self, target: Path) -> None:
         try:
             async with reading(self._path) as copier:
-                await copier.run(lambda db: _copy_into(db, target))
+                await copier.run(lambda db: copy_into(db, target))
         except sqlite3.Error as error:
             raise StoreUnavailable(f"the store cannot be copied: {error}") from None
 
 
-def _copy_into(db: sqlite3.Connection, target: Path) -> None:
+def copy_into(db: sqlite3.Connection, target: Path) -> None:
+    """Write all of a database that is open for reading into a file, as of one moment."""
     # The store itself is still opened read-only.
     db.execute("PRAGMA query_only = OFF")
     db.execute("VACUUM INTO ?", (f"file:{quote(str(target))}?mode=rwc",))

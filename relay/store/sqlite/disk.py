@@ -48,14 +48,14 @@ def make_folder(path: Path) -> None:
     """Create the folder of the store, for its owner only."""
     if not path.parent.exists():
         path.parent.mkdir(mode=0o700, parents=True)
-        _sync(path.parent.parent)
+        sync_folder(path.parent.parent)
 
 
 def make_file(path: Path) -> None:
     """Create the store's file, for its owner only; SQLite gives its log the same mode."""
     # Not after SQLite has opened it: closing a second descriptor would drop SQLite's locks.
     os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
-    _sync(path.parent)
+    sync_folder(path.parent)
 
 
 def lock(path: Path) -> IO[bytes]:
@@ -249,7 +249,8 @@ def _unescaped(point: str) -> str:
     return re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), point)
 
 
-def _sync(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Make names in a folder durable."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -8,11 +8,21 @@ from relay.core.units import size
 from relay.store import Preflight
 from relay.store.integrity import Inspection
 from relay.store.sqlite import disk, integrity
+from relay.store.sqlite import restore as restoring
 from relay.store.sqlite.opening import open_store
 from relay.store.sqlite.preflight import check
 from relay.store.sqlite.settings import SqliteSettings
 
-__all__ = ["faults", "inspect", "is_held", "location", "open_store", "preflight", "reach"]
+__all__ = [
+    "faults",
+    "inspect",
+    "is_held",
+    "location",
+    "open_store",
+    "preflight",
+    "reach",
+    "restore",
+]
 
 
 def faults(_: SqliteSettings) -> tuple[Fault, ...]:
@@ -59,6 +69,12 @@ async def inspect(settings: SqliteSettings) -> Inspection:
         missing = "there is no such file; start the relay once to create it"
         return Inspection(0, None, (missing,))
     return await integrity.inspect(file)
+
+
+async def restore(
+    settings: SqliteSettings, copy: Path, *, now_ms: int
+) -> tuple[Inspection, Path | None]:
+    return await restoring.restore(Path(settings.path), copy, now_ms=now_ms)
 
 
 def _exists(file: Path) -> bool:

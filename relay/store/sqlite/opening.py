@@ -71,6 +71,8 @@ async def open_store(
             held = opened.enter_context(disk.lock(path))
             disk.make_file(path)
             disk.require_single(path)
+            if (foreign := preflight.foreign_log(path)) is not None:
+                raise StoreRefused(f"the store {path} cannot be opened: {foreign}")
             connection = await open_writer(path)
             opened.push_async_callback(connection.close)
             unclean = await connection.run(lambda db: _begin(db, path, now_ms=clock.now_ms()))

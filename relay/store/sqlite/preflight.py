@@ -13,6 +13,8 @@ from relay.store.sqlite import disk, driver
 _SUFFIXES = ("", "-wal", "-shm", ".lock")
 _NEVER = frozenset({errno.ENAMETOOLONG, errno.ELOOP})
 _HEADER = b"SQLite format 3\0"
+_VERSIONS = slice(18, 20)
+"""In the header: how the file is written and read; 1 is without a log (fileformat2.html, 1.3.3)."""
 _WAL_RESET_ADVICE = (
     "this SQLite can lose pages where several programs write to the file; relay writes with one "
     "connection only; open it with no other program, or install from deploy/requirements-sqlite.txt"
@@ -30,7 +32,12 @@ def check(path: Path) -> str | None:
             return _read_only(file) or (
                 f"{_user()} may not read and write {file}, {_ownership(file)}"
             )
-    return _check_folder(real.parent) or _check_header(real) or next(disk.exposures(path), None)
+    return (
+        _check_folder(real.parent)
+        or _check_header(real)
+        or foreign_log(path)
+        or next(disk.exposures(path), None)
+    )
 
 
 def warnings(path: Path) -> list[StoreWarning]:
@@ -94,6 +101,27 @@ def _check_header(file: Path) -> str | None:
         if opened.read(len(_HEADER)) not in (b"", _HEADER):
             return f"{file} is not an SQLite database: name another file, or restore a backup"
     return None
+
+
+def foreign_log(path: Path) -> str | None:
+    """Return why the log beside a database is not its own; None where it may be.
+
+    A backup is in no mode that has a log, but SQLite would lay over it the one that it finds.
+    """
+    real = disk.real(path)
+    log = real.with_name(f"{real.name}-wal")
+    try:
+        with real.open("rb") as opened:
+            versions = opened.read(_VERSIONS.stop)[_VERSIONS]
+        has_log = log.stat().st_size > 0
+    except OSError:
+        return None
+    if versions != b"\1\1" or not has_log:
+        return None
+    return (
+        f"{log} is the log of another database, and would destroy this one, which is a backup: "
+        "move the -wal and the -shm away, and put backups back with `relay store restore`"
+    )
 
 
 def _mode(path: Path) -> int | None:
