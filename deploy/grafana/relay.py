@@ -51,7 +51,7 @@ GLANCE = [
         stat("Dead letters", f"sum ({delivery.DEAD})", "none",
             thresholds=steps(GOOD, (1, DOUBTFUL)),
             alerts=["RelayDeadLetters", "RelayDeadLettersForgotten"]),
-        stat("Free above the limit", FREE, "bytes",
+        stat("Free above the limit", FREE, "bytes", noValue="in a database",
             thresholds=steps(BAD, (2**28, DOUBTFUL), (2**30, GOOD)),
             alerts=["RelayDiskFull", "RelayDiskFilling"]),
     ),

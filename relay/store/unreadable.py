@@ -5,6 +5,14 @@ from typing import Protocol
 
 import msgspec
 
+_DIGITS = 64
+"""Of a SHA-256 in hex."""
+
+
+def digests_beginning(prefix: str) -> tuple[bytes, bytes]:
+    """Return the first and the last digest whose hex digits begin so, for a seek in an index."""
+    return bytes.fromhex(prefix.ljust(_DIGITS, "0")), bytes.fromhex(prefix.ljust(_DIGITS, "f"))
+
 
 class UnreadableRecord(msgspec.Struct, frozen=True):
     """One request in a list."""
@@ -70,7 +78,10 @@ class UnreadableRequests(Protocol):
     async def find(
         self, prefix: str, *, source: str | None, limit: int
     ) -> Sequence[UnreadableContent]:
-        """Return the requests whose id begins with some hex digits, of one source or of any."""
+        """Return the requests whose id begins with some hex digits, of one source or of any.
+
+        It seeks in the primary key, once for each source.
+        """
         ...
 
     async def reasons(self, selection: UnreadableSelection) -> Sequence[UnreadableReason]:

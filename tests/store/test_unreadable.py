@@ -60,7 +60,8 @@ async def test_a_request_is_found_by_the_beginning_of_its_id(store: Store, place
     assert {each.request.source for each in found} == {"main", "other"}
     (one,) = await store.unreadable.find(wanted, source="main", limit=9)
     assert (one.body, one.headers, one.is_damaged) == (b"[\0\xff", b"host: relay\r\n", False)
-    assert await store.unreadable.find("%", source=None, limit=9) == []
+    assert await store.unreadable.find(wanted, source="third", limit=9) == []
+    assert await store.unreadable.find(wanted[:63], source="main", limit=9) == [one]
     assert len(await store.unreadable.find("", source=None, limit=2)) == 2
 
 

@@ -12,6 +12,7 @@ from relay.store.unreadable import (
     UnreadableReason,
     UnreadableRecord,
     UnreadableSelection,
+    digests_beginning,
 )
 
 _COLUMNS = "number, encode(digest, 'hex'), source, received_at, reason, octet_length(body)"
@@ -20,10 +21,18 @@ _CONTENTS = f"""
 SELECT {_COLUMNS}, headers, body FROM relay.unreadable WHERE {{}} ORDER BY number LIMIT %s
 """
 _FIND = f"""
+WITH RECURSIVE sources AS (
+    SELECT min(source) AS name FROM relay.unreadable
+    UNION ALL
+    SELECT (SELECT min(source) FROM relay.unreadable WHERE source > name)
+    FROM sources WHERE name IS NOT NULL
+)
 SELECT {_COLUMNS}, headers, body FROM relay.unreadable WHERE number = ANY(ARRAY(
-    SELECT number FROM relay.unreadable
-    WHERE starts_with(encode(digest, 'hex'), %(prefix)s)
-        AND (%(source)s::text IS NULL OR source = %(source)s) LIMIT %(limit)s
+    SELECT found.number FROM sources CROSS JOIN LATERAL (
+        SELECT number FROM relay.unreadable
+        WHERE source = sources.name AND digest BETWEEN %(first)s AND %(last)s LIMIT %(limit)s
+    ) AS found
+    WHERE %(source)s::text IS NULL OR sources.name = %(source)s LIMIT %(limit)s
 )) ORDER BY number DESC
 """
 _REASONS = """
@@ -60,7 +69,8 @@ class PostgresUnreadable(Part):
     async def find(
         self, prefix: str, *, source: str | None, limit: int
     ) -> Sequence[UnreadableContent]:
-        values = {"prefix": prefix, "source": source, "limit": limit}
+        first, last = digests_beginning(prefix)
+        values = {"first": first, "last": last, "source": source, "limit": limit}
         return await self._reader.read(
             lambda db: [_content(row) for row in db.execute(_FIND, values)]
         )

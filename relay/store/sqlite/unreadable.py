@@ -11,6 +11,7 @@ from relay.store.unreadable import (
     UnreadableReason,
     UnreadableRecord,
     UnreadableSelection,
+    digests_beginning,
 )
 
 _COLUMNS = "rowid, lower(hex(digest)), source, received_at, reason, length(body)"
@@ -18,9 +19,16 @@ _NEWEST = f"SELECT {_COLUMNS} FROM unreadable WHERE {{}} ORDER BY rowid DESC LIM
 _CONTENTS = f"SELECT {_COLUMNS}, headers, body FROM unreadable WHERE {{}} ORDER BY rowid LIMIT ?"
 # The index of the primary key answers the inner query without reading bodies.
 _FIND = f"""
+WITH RECURSIVE sources AS (
+    SELECT min(source) AS name FROM unreadable
+    UNION ALL
+    SELECT (SELECT min(source) FROM unreadable WHERE source > name)
+    FROM sources WHERE name IS NOT NULL
+)
 SELECT {_COLUMNS}, headers, body FROM unreadable WHERE rowid IN (
-    SELECT rowid FROM unreadable
-    WHERE lower(hex(digest)) GLOB ?1 || '*' AND (?2 IS NULL OR source = ?2) LIMIT ?3
+    SELECT found.rowid FROM sources CROSS JOIN unreadable AS found
+    ON found.source = sources.name AND found.digest BETWEEN ?1 AND ?2
+    WHERE ?3 IS NULL OR sources.name = ?3 LIMIT ?4
 ) ORDER BY rowid DESC
 """
 _REASONS = """
@@ -55,7 +63,10 @@ class SqliteUnreadable(Part):
         self, prefix: str, *, source: str | None, limit: int
     ) -> Sequence[UnreadableContent]:
         return await self._reader.read(
-            lambda db: [_content(row) for row in db.execute(_FIND, (prefix, source, limit))]
+            lambda db: [
+                _content(row)
+                for row in db.execute(_FIND, (*digests_beginning(prefix), source, limit))
+            ]
         )
 
     async def reasons(self, selection: UnreadableSelection) -> Sequence[UnreadableReason]:

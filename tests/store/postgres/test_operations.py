@@ -14,7 +14,14 @@ from psycopg import sql
 
 from relay.store import Store
 from relay.store.ownership import MAINTENANCE
-from relay.store.postgres import candidates, missed, operator_queries, operator_writes, related
+from relay.store.postgres import (
+    candidates,
+    missed,
+    operator_queries,
+    operator_writes,
+    related,
+    unreadable,
+)
 from relay.store.postgres.driver import Database
 from relay.store.postgres.opening import open_store
 from relay.store.postgres.operator_writes import Opening
@@ -250,13 +257,18 @@ _LISTED = candidates.Listed("relay.deliveries", "event", "sink = %s AND status =
         (_LISTED.within(range(9))[0], ("a", 0, 9), "deliveries_dead"),
         (related._NEWEST.format(column="video"), (1, 1, 1, 9), "audience_of_video"),
         (related._TOTAL.format(column="video"), (1, 1, 1), "audience_of_video"),
+        (
+            unreadable._FIND,
+            {"first": b"", "last": b"", "source": None, "limit": 9},
+            "unreadable_pkey",
+        ),
     ],
 )
 async def test_frequent_reads_use_an_index(
     store: Store,
     postgres_place: PostgresPlace,
     text: str,
-    values: tuple[Any, ...],
+    values: tuple[Any, ...] | dict[str, Any],
     index: str,
 ) -> None:
     del store
