@@ -42,6 +42,7 @@ class RequestTimeout:
         self._seconds = seconds
         self._timeout = asyncio.timeout(seconds)
         self._outer = current_timeout.get()
+        self._is_open = False
 
     def expired(self) -> bool:
         return self._timeout.expired()
@@ -49,7 +50,7 @@ class RequestTimeout:
     def restart(self) -> None:
         if self._outer is not None:
             self._outer.restart()
-        if not self._timeout.expired():
+        if self._is_open and not self._timeout.expired():
             self._timeout.reschedule(asyncio.get_running_loop().time() + self._seconds)
 
     async def __aenter__(self) -> Self:
@@ -57,6 +58,7 @@ class RequestTimeout:
             self._outer.restart()
         await self._timeout.__aenter__()
         self._token = current_timeout.set(self)
+        self._is_open = True
         return self
 
     async def __aexit__(
@@ -65,6 +67,7 @@ class RequestTimeout:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        self._is_open = False
         current_timeout.reset(self._token)
         await self._timeout.__aexit__(kind, error, traceback)
 

@@ -135,6 +135,12 @@ async def test_a_restart_reaches_the_timeouts_around_it() -> None:
     assert reasons(results) == [""]
 
 
+async def test_a_timeout_that_has_ended_does_not_begin_anew() -> None:
+    async with RequestTimeout(TIMEOUT_S) as ended:
+        pass
+    ended.restart()
+
+
 async def test_a_timeout_that_is_over_does_not_begin_anew() -> None:
     async with RequestTimeout(TIMEOUT_S) as timeout:
         try:

@@ -58,7 +58,7 @@ _FAILURES: tuple[tuple[type[Exception], type[SinkError], str], ...] = (
     (aiohttp.ClientOSError, Temporary, "connection reset"),
     (aiohttp.ClientError, Temporary, ""),
 )
-"""The first row that fits an error or one of its causes decides; without a text, what came does."""
+"""The first row that fits an error or its causes decides; without a text, the bytes name it."""
 
 _UNKNOWN = "the connection ended without an answer"
 

@@ -44,7 +44,7 @@ class Framing:
 
     @property
     def is_broken(self) -> bool:
-        """Whether what came is no response, or not only one."""
+        """Whether the peer sent anything else than one response."""
         return self._is_broken
 
     @property
@@ -152,7 +152,7 @@ class Guard(asyncio.Protocol):
         self._framing.expect()
 
     def fault(self) -> str:
-        """Name what came in place of a response."""
+        """Describe what the peer sent in place of a response."""
         return odd_answers.fault(bytes(self._response))
 
     def abort(self, use: int) -> None:

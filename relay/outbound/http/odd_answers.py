@@ -26,7 +26,7 @@ _OTHERS: tuple[tuple[re.Pattern[bytes], str], ...] = (
     (re.compile(rb"\0.{2}\x04", re.DOTALL), "the destination speaks HTTP/2 alone, not HTTP/1.1"),
     (re.compile(rb"[245][0-9]{2}[ -]"), "a mail or FTP server answers there"),
 )
-"""Beginnings of what is no HTTP."""
+"""Beginnings of other protocols."""
 
 
 def is_mendable_yet(received: bytes) -> bool:
@@ -40,7 +40,7 @@ def is_mendable_yet(received: bytes) -> bool:
 
 
 def mended(received: bytes) -> bytes | None:
-    """Return an answer without what is odd in its head; None where its meaning is not certain.
+    """Return an answer with a proper head; None if its meaning is not certain.
 
     Spaces before a colon, headers without a name and a length that is said twice change nothing.
     Lengths that differ do: nobody knows where such an answer ends.
@@ -58,7 +58,7 @@ def mended(received: bytes) -> bytes | None:
 
 
 def fault(received: bytes) -> str:
-    """Name what came in place of an answer; repeats none of it."""
+    """Describe what the peer sent in place of an answer, without repeating any of it."""
     answer = _after_interim(received)
     if received.count(b"HTTP/1.1 1", 0, len(received) - len(answer)) > INTERIM_MAX:
         return f"more than {INTERIM_MAX} interim answers (1xx) came"

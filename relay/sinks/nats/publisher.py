@@ -20,11 +20,11 @@ _DETAILS_OF = "$JS.API.STREAM.INFO"
 _ANSWER_S = 2.0
 """A cluster without a leader need not answer at all, where one that has it does in milliseconds."""
 
-_NO_QUORUM = "too few servers of the cluster are up: JetStream has lost its quorum"
+_NO_QUORUM = "JetStream does not answer: too few servers of the cluster may be up for a quorum"
 
 
 class Publisher(Connection):
-    """A connection that also asks why nobody has taken a message."""
+    """A connection that also asks why no stream has taken a message."""
 
     async def publish(self, requests: Sequence[Request]) -> None:
         """Send all of them, and wait until each has a reply or an error."""
@@ -44,15 +44,15 @@ class Publisher(Connection):
         return None if reply is None else jetstream.read(reply).streams or ()
 
     async def losses(self, stream: str) -> str | None:
-        """Return how a stream loses unread messages; None where it does not, or nobody may ask.
+        """Return how a stream loses unread messages; None if it keeps them or the user may not ask.
 
-        Raises SinkError where it has no leader.
+        Raises SinkError for a stream without a leader.
         """
         reply = await self._ask(f"{_DETAILS_OF}.{stream}", {})
         return None if reply is None else jetstream.losses(jetstream.read(reply))
 
     async def _why_untaken(self, subject: str) -> SinkError | None:
-        """Explain why no stream has answered; None where none takes the subject, or nobody may ask.
+        """Explain why no stream has answered; None if none takes the subject, or if unknown.
 
         A stream without a leader does not listen to its subjects.
         """

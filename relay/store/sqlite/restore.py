@@ -1,4 +1,4 @@
-"""Puts a copy in the place of a store, and keeps beside it what was there."""
+"""Puts a copy in the place of a store, and keeps the old files beside it."""
 
 import asyncio
 import os

@@ -14,7 +14,7 @@ from tests.brokers.nats_cluster import DEADLINE_S, NatsCluster
 from tests.sinks.nats.test_sink import build
 
 NO_LEADER = "the stream RELAY has no leader: too few servers that hold it are up"
-NO_QUORUM = "too few servers of the cluster are up: JetStream has lost its quorum"
+NO_QUORUM = "JetStream does not answer: too few servers of the cluster may be up for a quorum"
 OF_JETSTREAM = "10008: JetStream is not available at the moment"
 
 
