@@ -21,8 +21,10 @@ PANELS = [
                 "{{instance}}: free": "max by (instance) (relay_store_free_bytes{RELAY})",
                 "{{instance}}: must stay free":
                     "max by (instance) (relay_store_min_free_bytes{RELAY})",
+                "{{instance}}: log": "max by (instance) (relay_store_log_bytes{RELAY})",
             },
-            "bytes", colours={"/.*size/": BLUE, "/.*: free/": GOOD, "/.*must stay free/": BAD},
+            "bytes", colours={"/.*size/": BLUE, "/.*: free/": GOOD, "/.*must stay free/": BAD,
+                "/.*: log/": ORANGE},
             alerts=["RelayDiskFull", "RelayDiskFilling"]),
         durations("Time of a transaction",
             {"half": quantile(0.5, COMMITS), "99 of 100": quantile(0.99, COMMITS)},

@@ -90,7 +90,9 @@ class Maintenance:
         self._metrics.store.set_size(size_bytes)
         self._counted(backlogs)
         if (space := self._store.space()) is not None:
-            self._metrics.store.set_space(space.free_bytes, floor=space.min_free_bytes)
+            self._metrics.store.set_space(
+                space.free_bytes, floor=space.min_free_bytes, log=space.log_bytes
+            )
         before, self._backlogs = self._backlogs, backlogs
         return before != backlogs
 

@@ -119,6 +119,8 @@ class Space(msgspec.Struct, frozen=True, kw_only=True):
     free_bytes: int
     min_free_bytes: int
     """With less free space, nothing is accepted."""
+    log_bytes: int
+    """What its write-ahead log holds, all of which an open reader may keep there."""
 
 
 Offer = Callable[[Delivery], bool]

@@ -30,7 +30,7 @@ MIB = 1 << 20
 STORE = StoreFacts(
     location="/var/lib/relay/relay.db",
     folder="/var/lib/relay",
-    disk=Disk(store_bytes=MIB, free_bytes=4096 * MIB, min_free_bytes=256 * MIB),
+    disk=Disk(store_bytes=MIB, free_bytes=4096 * MIB, min_free_bytes=256 * MIB, log_bytes=4 * MIB),
     clock_offset_s=0.0,
     unready=(),
     unread=None,
@@ -44,9 +44,9 @@ IN_DATABASE = replace(
     STORE,
     location="PostgreSQL at db, database relay, schema relay",
     folder=None,
-    disk=Disk(store_bytes=MIB, free_bytes=None, min_free_bytes=None),
+    disk=Disk(store_bytes=MIB, free_bytes=None, min_free_bytes=None, log_bytes=None),
 )
-FULL = Disk(store_bytes=MIB, free_bytes=255 * MIB, min_free_bytes=256 * MIB)
+FULL = Disk(store_bytes=MIB, free_bytes=255 * MIB, min_free_bytes=256 * MIB, log_bytes=MIB)
 FACTS = Facts(
     version="1.2.3",
     now_ms=NOW_MS,
@@ -227,7 +227,7 @@ FOUND: Mapping[str, tuple[Facts, str, str, str]] = {
     "a database that does not answer": (
         of_store(
             folder=None,
-            disk=Disk(store_bytes=MIB, free_bytes=None, min_free_bytes=None),
+            disk=Disk(store_bytes=MIB, free_bytes=None, min_free_bytes=None, log_bytes=None),
             unready=("the store has not committed within 2 s",),
         ),
         "page",
@@ -239,6 +239,12 @@ FOUND: Mapping[str, tuple[Facts, str, str, str]] = {
         "ticket",
         "the disk of the store is nearly full",
         "df -h /var/lib/relay",
+    ),
+    "a log that a reader holds": (
+        of_store(disk=replace(FULL, free_bytes=4096 * MIB, log_bytes=57 * MIB)),
+        "ticket",
+        "the store's log has grown to 57.0 MiB",
+        "lsof +D /var/lib/relay",
     ),
     "a store that cannot be read": (
         of_store(unread="no answer within 2 s"),

@@ -269,7 +269,7 @@ class ScriptedDay:
             # Retention runs once an hour.
             self._bytes -= min(self._bytes // 120, 3 << 20)
         self._metrics.store.set_size(self._bytes)
-        self._metrics.store.set_space(21 * GIB - self._bytes, floor=GIB >> 2)
+        self._metrics.store.set_space(21 * GIB - self._bytes, floor=GIB >> 2, log=GIB >> 8)
         self._metrics.cluster.set(live=1, away=0, configs=1, free_sinks=0)
 
     def _deliver(self, queue: Queue, now_s: int) -> None:

@@ -49,7 +49,7 @@ def known() -> Known:
     """Every sample that a relay exposes, with the values that each of its labels can have."""
     metrics = Metrics(["main"], ["crm"])
     metrics.show_secrets("main", ["1"])
-    metrics.store.set_space(1 << 30, floor=256 << 20)
+    metrics.store.set_space(1 << 30, floor=256 << 20, log=8 << 20)
     metrics.cluster.set(live=2, away=0, configs=1, free_sinks=0)
     found: Known = {}
     for family in text_string_to_metric_families(metrics.exposition("")[0].decode()):

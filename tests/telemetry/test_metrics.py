@@ -60,6 +60,7 @@ OURS: dict[str, set[str]] = {
     "relay_enrichments_total": {"result"},
     "relay_start_time_seconds": set(),
     "relay_downtime_lost_seconds": set(),
+    "relay_store_log_bytes": set(),
     "relay_store_min_free_bytes": set(),
     "relay_clock_offset_seconds": set(),
     "relay_unreconciled_loss_seconds": {"source"},
@@ -109,7 +110,7 @@ def types(metrics: Metrics) -> dict[str, str]:
 
 
 def test_every_metric_of_the_contract_exists_with_its_labels(metrics: Metrics) -> None:
-    metrics.store.set_space(1 << 30, floor=256 << 20)
+    metrics.store.set_space(1 << 30, floor=256 << 20, log=8 << 20)
     metrics.cluster.set(live=2, away=1, configs=2, free_sinks=1)
     labels_by_name: dict[str, set[str]] = {}
     for line in text(metrics).splitlines():
@@ -172,7 +173,9 @@ def test_the_build_names_its_versions(metrics: Metrics) -> None:
 def test_a_store_without_a_disk_of_its_own_has_no_series_of_free_space(metrics: Metrics) -> None:
     metrics.store.set_size(4096)
     assert "relay_store_free_bytes " not in re.sub("(?m)^#.*", "", text(metrics))
-    assert metrics.store.disk() == Disk(store_bytes=4096, free_bytes=None, min_free_bytes=None)
+    assert metrics.store.disk() == Disk(
+        store_bytes=4096, free_bytes=None, min_free_bytes=None, log_bytes=None
+    )
 
 
 def test_a_store_of_one_relay_has_no_series_of_members(metrics: Metrics) -> None:
@@ -211,7 +214,7 @@ def test_a_milestone_a_refusal_and_a_commit_are_counted(metrics: Metrics) -> Non
     metrics.rejected("main", "stale")
     metrics.store.committed(0.002)
     metrics.store.set_size(4096)
-    metrics.store.set_space(1 << 30, floor=256 << 20)
+    metrics.store.set_space(1 << 30, floor=256 << 20, log=8 << 20)
     metrics.store.set_clock_offset(-1500)
     assert value(metrics, "relay_video_watched_total", source="main", milestone="completed") == 1
     assert value(metrics, "relay_rejected_total", source="main", reason="stale") == 1
@@ -220,6 +223,7 @@ def test_a_milestone_a_refusal_and_a_commit_are_counted(metrics: Metrics) -> Non
     assert value(metrics, "relay_clock_offset_seconds") == -1.5
     assert value(metrics, "relay_store_free_bytes") == 1 << 30
     assert value(metrics, "relay_store_min_free_bytes") == 256 << 20
+    assert value(metrics, "relay_store_log_bytes") == 8 << 20
 
 
 def test_a_settled_delivery_and_its_attempts_are_counted_apart(metrics: Metrics) -> None:

@@ -13,6 +13,9 @@ UNREADABLE_MS = DAY_MS
 CLOCK_OFFSET_S = 5.0
 """Difference of the clocks that no network explains."""
 
+LOG_MAX_BYTES = 32 << 20
+"""The log holds 4 MiB where nobody keeps it from being written home."""
+
 LOW_SPACE_FACTOR = 2
 """Multiple of `min_free` below which the disk is nearly full."""
 
@@ -58,6 +61,14 @@ def _disk(store: StoreFacts) -> Iterator[Finding]:
             since_ms=None,
             why=f"{space}; the store takes {size(disk.store_bytes)}",
             next=show_disk,
+        )
+    if disk.log_bytes is not None and disk.log_bytes > LOG_MAX_BYTES:
+        yield Finding(
+            severity="ticket",
+            what=f"the store's log has grown to {size(disk.log_bytes)}",
+            since_ms=None,
+            why="a reader, such as a forgotten sqlite3, keeps it from being written home",
+            next=f"lsof +D {shlex.quote(store.folder)}",
         )
 
 

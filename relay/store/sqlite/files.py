@@ -42,6 +42,10 @@ class Files:
         """Whether the log should be checkpointed, as of the last check."""
         return self._wal.frames >= CHECKPOINT_FRAMES
 
+    def log_bytes(self) -> int:
+        """Return what the log holds, as of the last check."""
+        return self._wal.bytes
+
     def shortage(self) -> str | None:
         """Return `disk.shortage` of the store's path."""
         return disk.shortage(self._path)

@@ -141,6 +141,7 @@ class SqliteStore:
         return Space(
             free_bytes=disk.free_bytes(self.path),
             min_free_bytes=self._min_free,
+            log_bytes=self._files.log_bytes(),
         )
 
     def adopted(self, settings: StoreSettings) -> AbstractAsyncContextManager[None]:  # noqa: ARG002  none of its keys can change

@@ -62,6 +62,8 @@ class Wal:
         self._index = mmap.mmap(self._shared.descriptor, _INDEX_BYTES, prot=mmap.PROT_READ)
         self.frames = 0
         """Committed pages in the log."""
+        self.bytes = 0
+        """What they take in it."""
         self._salts = b""
         self._last_at = 0
         self._last = b""
@@ -94,6 +96,7 @@ class Wal:
             self._require_same(self._log.read(len(salts), _SALTS_AT), salts)
         # Last, so that a check that failed is seen by `has_grown`.
         self.frames, self._salts = frames, salts
+        self.bytes = frames * size
 
     def has_grown(self) -> bool:
         """Whether a transaction was committed since the last check."""

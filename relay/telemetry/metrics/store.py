@@ -13,6 +13,8 @@ class Disk(msgspec.Struct, frozen=True, kw_only=True):
     free_bytes: int | None
     min_free_bytes: int | None
     """With less free space, new events are answered with 503."""
+    log_bytes: int | None
+    """What the store's write-ahead log holds."""
 
 
 class StoreMetrics:
@@ -30,6 +32,9 @@ class StoreMetrics:
             "relay_store_min_free_bytes",
             "With less free space than this, new events are answered with 503.",
         )
+        self._log = registry.gauge(
+            "relay_store_log_bytes", "What the store's write-ahead log holds."
+        )
         self._clock_offset = registry.gauge(
             "relay_clock_offset_seconds",
             "This host's clock less the store's, which the relay goes by.",
@@ -37,6 +42,7 @@ class StoreMetrics:
         # Only a store on a disk of this machine has them, and a 0 would raise alarms.
         self._free.clear()
         self._floor.clear()
+        self._log.clear()
 
     def committed(self, seconds: float) -> None:
         self._commits[()].observe(seconds)
@@ -44,10 +50,11 @@ class StoreMetrics:
     def set_size(self, size: int) -> None:
         self._bytes[()] = size
 
-    def set_space(self, free: int, *, floor: int) -> None:
-        """Set the free space and `min_free`, so that alert rules need not repeat the config."""
+    def set_space(self, free: int, *, floor: int, log: int) -> None:
+        """Set the free space, `min_free`, so that alert rules need not repeat it, and the log's."""
         self._free[()] = free
         self._floor[()] = floor
+        self._log[()] = log
 
     def set_clock_offset(self, offset_ms: int) -> None:
         self._clock_offset[()] = offset_ms / 1000
@@ -62,6 +69,7 @@ class StoreMetrics:
             store_bytes=int(self._bytes[()]),
             free_bytes=_whole(self._free.get(())),
             min_free_bytes=_whole(self._floor.get(())),
+            log_bytes=_whole(self._log.get(())),
         )
 
 

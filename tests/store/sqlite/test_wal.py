@@ -10,6 +10,7 @@ import pytest
 
 from relay.core.config_values import Size
 from relay.core.errors import StoreBroken, StoreMoved
+from relay.store.sqlite import files
 from relay.store.sqlite.driver import open_reader, sqlite3
 from relay.store.sqlite.files import CHECKPOINT_FRAMES
 from relay.store.sqlite.opening import open_store
@@ -206,3 +207,25 @@ async def test_a_log_that_readers_hold_grows_and_shrinks_soundly(
     assert 0 in sizes
     assert len(sizes) > 4
     assert len(stored(path)) == 12 * 107
+
+
+async def test_the_log_that_a_forgotten_reader_holds_is_measured(
+    path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "CHECKPOINT_FRAMES", 20)
+    await make(path, clock)
+    async with opened(path, clock) as store:
+        await fill(store, "before", 1)
+        with closing(sqlite3.connect(path)) as reader:
+            reader.execute("BEGIN")
+            reader.execute("SELECT count(*) FROM events").fetchall()
+            sizes = []
+            for number in range(4):
+                await fill(store, f"held-{number}", 200)
+                sizes.append(store.space().log_bytes)
+            assert sizes == sorted(set(sizes))
+            assert sizes[-1] > 20 * 4096
+            assert sizes[-1] <= beside(path, "-wal").stat().st_size
+        await fill(store, "behind", 1)
+        await fill(store, "after", 1)
+        assert store.space().log_bytes < sizes[0]
