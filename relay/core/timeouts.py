@@ -40,25 +40,25 @@ class RequestTimeout:
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._timeout = asyncio.timeout(seconds)
         self._outer = current_timeout.get()
-        self._is_open = False
+        self._timeout: asyncio.Timeout | None = None
+        """While the block runs."""
+        self._has_expired = False
 
     def expired(self) -> bool:
-        return self._timeout.expired()
+        return self._has_expired
 
     def restart(self) -> None:
         if self._outer is not None:
             self._outer.restart()
-        if self._is_open and not self._timeout.expired():
+        if self._timeout is not None and not self._timeout.expired():
             self._timeout.reschedule(asyncio.get_running_loop().time() + self._seconds)
 
     async def __aenter__(self) -> Self:
         if self._outer is not None:
             self._outer.restart()
-        await self._timeout.__aenter__()
+        self._timeout = await asyncio.timeout(self._seconds).__aenter__()
         self._token = current_timeout.set(self)
-        self._is_open = True
         return self
 
     async def __aexit__(
@@ -67,9 +67,12 @@ class RequestTimeout:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._is_open = False
         current_timeout.reset(self._token)
-        await self._timeout.__aexit__(kind, error, traceback)
+        # A connection that was opened within it keeps its context, and would keep the task by it.
+        timeout, self._timeout, self._outer = self._timeout, None, None
+        if timeout is not None:
+            self._has_expired = timeout.expired()
+            await timeout.__aexit__(kind, error, traceback)
 
 
 class Deadlines:
