@@ -146,8 +146,9 @@ class Deadline:
 
     def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
         self._deadlines.remove(self)
-        if not self._struck or self._task is None:
+        task, self._task = self._task, None
+        if not self._struck or task is None:
             return
         # Only our own cancellation becomes a TimeoutError; one from outside must propagate.
-        if self._task.uncancel() == 0 and kind is asyncio.CancelledError:
+        if task.uncancel() == 0 and kind is asyncio.CancelledError:
             raise TimeoutError from error
