@@ -411,6 +411,7 @@ class Service:
         await self._public_side.drain()
 
     async def _hand_over(self, grace: Duration) -> None:
+        await self._sink_history.record_at_stop()
         await self.supervisor.drain(grace)
         await self._store.ownership.leave()
 

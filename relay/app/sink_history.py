@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from relay.core.clock import Clock, ClockSetBack
 from relay.core.downtime import Downtime
-from relay.core.errors import StoreFull, StoreUnavailable
+from relay.core.errors import StoreError, StoreFull, StoreUnavailable
 from relay.core.sink_status import SinkStatus, State
 from relay.store import Store
 from relay.store.sink_states import Change
@@ -14,6 +14,7 @@ from relay.telemetry import log
 from relay.telemetry.activity_stream import Activity, ActivityStream
 
 COMPARE_EVERY_S = 5.0
+STOP_LIMIT_S = 1.0
 
 WRITES_MAX = 5
 """Most writes in that time, for a sink may be parked and opened again many times a second."""
@@ -80,6 +81,15 @@ class SinkHistory:
             pass  # The heartbeat reports it.
         except StoreUnavailable as error:
             self._sampled.line("sink_history.stopped", reason=str(error))
+
+    async def record_at_stop(self) -> None:
+        """Record what has changed since the last look; raises nothing, and takes a second at most.
+
+        The next relay goes on from these states.
+        """
+        with suppress(StoreError, TimeoutError):
+            async with asyncio.timeout(STOP_LIMIT_S):
+                await self._record()
 
     async def _record_downtime(self, downtime: Downtime) -> None:
         known = await self._store.sink_states.since(downtime.from_ms)

@@ -11,7 +11,7 @@ from tests.guarantees.process import until
 from tests.store.places import PostgresPlace
 from tests.stub_server import StubServer
 
-pytestmark = pytest.mark.servers
+pytestmark = pytest.mark.long
 
 
 def topics(member: Member) -> set[str]:

@@ -150,6 +150,19 @@ async def test_a_change_is_recorded_with_the_time_at_which_it_began(bench: Bench
     assert await bench.spans() == [("active", 0, 1017), ("parked", 1017, None)]
 
 
+async def test_a_stop_records_what_has_changed_since_the_last_look(bench: Bench) -> None:
+    async with bench.recording():
+        bench.states["crm"] = "parked"
+        history = SinkHistory(
+            bench.store, statuses=bench.statuses, downtime=lambda: None, clock=bench.clock
+        )
+        await history.record_at_stop()
+        assert [state for state, *_ in await bench.spans()] == ["active", "parked"]
+    with service.logging_to_memory():
+        bench.store._writer.mark_broken(StoreBroken("the store is damaged"))
+        await history.record_at_stop()
+
+
 async def test_an_idle_relay_writes_nothing(bench: Bench) -> None:
     async with bench.recording():
         commits = len(bench.commits)

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 
+from relay.core.sink_status import State
 from relay.store.sink_states import KEPT_MS, Change, LeftState, Span, spans_since
 from relay.store.sqlite.driver import sqlite3
 from relay.store.sqlite.shared import Part

@@ -7,6 +7,9 @@ from relay.core.units import duration, number, relative
 
 Figure = tuple[str, ...]
 
+STEP_MS = 50
+"""Below the unit of any age, so that each that could be read in a time is tried."""
+
 
 @dataclass(frozen=True)
 class Moment:
@@ -26,7 +29,7 @@ class Age:
     def is_of(self, moment: Moment) -> bool:
         if moment.ms is None:
             return self.text in ("\N{EN DASH}", "-", "")
-        read_ms = self.from_ms, self.to_ms
+        read_ms = {*range(self.from_ms, self.to_ms, STEP_MS), self.to_ms}
         ages = {relative(moment.ms, at_ms) for at_ms in read_ms}
         return self.text in ages | {duration(at_ms - moment.ms) for at_ms in read_ms}
 

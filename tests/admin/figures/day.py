@@ -105,6 +105,11 @@ class Day:
             while any(map(_is_busy, (await self.operator.get("/sinks"))["sinks"])):
                 await asyncio.sleep(0.02)
 
+    async def since(self) -> dict[str, Any]:
+        """Return since when each sink is in its state, with the state."""
+        conditions = [each["condition"] for each in (await self.operator.get("/sinks"))["sinks"]]
+        return {each["name"]: (each["state"], each["since_ms"]) for each in conditions}
+
     async def ended(self, path: str) -> Any:
         """Wait for the end of a replay or a reconciliation."""
         async with asyncio.timeout(DEADLINE_S):
@@ -140,9 +145,12 @@ async def played(folder: Path) -> AsyncIterator[Relay]:
         await _views_meanwhile(served)
         async with running() as day:
             await _afternoon(day)
+            before = await day.since()
         clock.step_to(clock.now_ms() + 9_800)
         async with running() as day:
             await _evening(day)
+            after = await day.since()
+            assert after == before
             yield day.relay
 
 

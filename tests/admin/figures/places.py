@@ -111,6 +111,7 @@ COUNTS: Mapping[str, tuple[str, ...]] = {
 }
 MOMENTS: Mapping[str, tuple[str, ...]] = {
     "relay_oldest_pending_timestamp_seconds": ("sink", "{sink}", "oldest"),
+    "relay_sink_state_timestamp_seconds": ("sink", "{sink}", "since"),
     "relay_last_event_timestamp_seconds": ("last", "{source}", "{event}"),
 }
 DURATIONS: Mapping[str, tuple[str, ...]] = {

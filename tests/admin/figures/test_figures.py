@@ -24,7 +24,7 @@ EVENTS = "page /events?count=long"
 
 PLACES: dict[Figure, set[str]] = {
     ("sink", "parked", "state"): {*SINKS, "page /sinks/parked", "metrics"},
-    ("sink", "parked", "since"): {*STATUS, "API /sinks", "page /sinks/parked"},
+    ("sink", "parked", "since"): {*STATUS, "API /sinks", "page /sinks/parked", "metrics"},
     ("sink", "mail", "pending"): {*SINKS, "page /sinks/mail", "metrics", "SQL"},
     ("sink", "mail", "oldest"): {*SINKS, "page /sinks/mail", "metrics", "SQL"},
     ("sink", "old", "pending"): {*SINKS, "page /sinks/old", "metrics", "SQL"},
