@@ -25,7 +25,7 @@ class OtherRelays:
         self._seen: tuple[int, Mapping[str, object]] | None = None
 
     def notice(self, backlogs: Mapping[str, Backlog]) -> None:
-        """Count what has changed since the last look, at the backlogs as they are now."""
+        """Count the changes since the last look; `backlogs` are the current ones."""
         now = self._arrived(), self._elsewhere(backlogs)
         before, self._seen = self._seen or now, now
         if now[0] != before[0]:

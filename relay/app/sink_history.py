@@ -83,7 +83,7 @@ class SinkHistory:
             self._sampled.line("sink_history.stopped", reason=str(error))
 
     async def record_at_stop(self) -> None:
-        """Record what has changed since the last look; raises nothing, and takes a second at most.
+        """Record the changes since the last look; raises nothing, and takes a second at most.
 
         The next relay goes on from these states.
         """

@@ -36,7 +36,7 @@ class Change(NamedTuple):
     """A state that a sink has come into."""
 
     state: State | None
-    """None if nobody knows it from now on."""
+    """None if it is unknown from now on."""
     since_ms: int | None = None
     """Its beginning, if that is not now."""
 

@@ -99,7 +99,7 @@ class _Counts:
             if max(at_ms for _, at_ms, _, _ in rows) < from_ms:
                 break
             before = min(row[0] for row in rows)
-            # Later, all are counted: what was left out would be missing for an hour.
+            # Only at first: rows left out later would be missing for an hour.
             if not self._last and is_over():
                 from_ms = minute_of(min(at_ms for _, at_ms, _, _ in rows)) + MINUTE_MS
                 break
@@ -107,7 +107,7 @@ class _Counts:
         self._last, self.from_ms = last, from_ms
 
     def forget(self, until_ms: int) -> None:
-        """Drop what nobody asks for any more."""
+        """Drop the counts before a time."""
         for key in [key for key in self._by_second if key[0] < until_ms]:
             del self._by_second[key]
 

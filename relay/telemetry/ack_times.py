@@ -42,7 +42,7 @@ class AckTimes:
         """Times of samples and their new acknowledgements by bucket, oldest first."""
 
     def sample(self) -> None:
-        """Count what has happened since the last sample."""
+        """Count the acknowledgements since the last sample."""
         last, self._last = self._last, self._metrics.acks()
         acks, now_s = _new(last, self._last), self._clock.monotonic()
         if self._samples and int(self._samples[-1][0]) == int(now_s):
