@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 from relay import config
 from tests import service
@@ -17,6 +18,8 @@ from tests.store.places import PostgresPlace
 from tests.stub_server import StubServer
 
 DEADLINE_S = 30.0
+TAKERS = ("crm", "billing", "rebuilt")
+"""The others fail, and may have moved to a relay that has not throttled them yet."""
 
 
 def _settings(folder: Path, place: PostgresPlace, destination: StubServer) -> config.Config:
@@ -91,8 +94,6 @@ async def _settled(member: Member) -> None:
             await asyncio.sleep(0.1)
 
 
-def _is_busy(sink: dict[str, object]) -> bool:
+def _is_busy(sink: dict[str, Any]) -> bool:
     condition = sink["condition"]
-    assert isinstance(condition, dict)
-    is_open = condition["state"] in ("active", "standby")
-    return bool(condition["in_flight"] or (is_open and sink["pending"]))
+    return bool(condition["in_flight"] or (condition["name"] in TAKERS and sink["pending"]))

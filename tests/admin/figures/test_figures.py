@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from tests.store.places import PostgresPlace, SqlitePlace
 pytestmark = pytest.mark.servers
 
 AGREEMENT_S = 20.0
-"""Time until the relays of a cluster know of each other's latest."""
+"""Time until all places agree; the relays of a cluster learn of each other's latest."""
 
 STATUS = {"API /status", "relay status --json", "relay status"}
 SINKS = {*STATUS, "API /sinks", "relay sinks list", "page /", "page /sinks"}
@@ -81,9 +82,21 @@ PLACES: dict[Figure, set[str]] = {
 """Figures of the day, with the places that say them; each kind of figure is here at least once."""
 
 
-def require_agreement(book: Book) -> None:
-    if found := book.differences():
-        pytest.fail("\n".join([f"{len(found)} differences", *found]))
+async def agreed(read: Callable[[Book], Awaitable[None]]) -> Book:
+    """Read until all places agree: a sink may be probed, or a relay know more, between two of them.
+
+    What differs for good fails with all its differences.
+    """
+    until_s = time.monotonic() + AGREEMENT_S
+    while True:
+        book = Book()
+        await read(book)
+        found = book.differences()
+        if not found:
+            return book
+        if time.monotonic() > until_s:
+            pytest.fail("\n".join([f"{len(found)} differences", *found]))
+        await asyncio.sleep(1)
 
 
 async def test_every_place_says_the_same_after_a_day(
@@ -91,10 +104,9 @@ async def test_every_place_says_the_same_after_a_day(
 ) -> None:
     # The day steps the clock, and looks itself: the size of the store changes while it is read.
     monkeypatch.setattr("relay.app.maintenance.GAUGES_EVERY_S", 3600.0)
-    book = Book()
     async with day.played(tmp_path) as relay:
-        await Reader(relay, book).read(SqlitePlace(tmp_path).rows)
-    require_agreement(book)
+        rows = SqlitePlace(tmp_path).rows
+        book = await agreed(lambda book: Reader(relay, book).read(rows))
     said = book.figures
     assert {figure: places - said.get(figure, set()) for figure, places in PLACES.items()} == {
         figure: set() for figure in PLACES
@@ -106,12 +118,9 @@ async def test_both_relays_of_a_cluster_say_the_same(
     tmp_path: Path, postgres_place: PostgresPlace
 ) -> None:
     async with cluster.played(tmp_path, postgres_place) as members:
-        until_s = time.monotonic() + AGREEMENT_S
-        while True:
-            book = Book()
+
+        async def read(book: Book) -> None:
             for name, member in zip("ab", members, strict=True):
                 await Reader(member.relay, book, name).read(postgres_place.rows)
-            if not book.differences() or time.monotonic() > until_s:
-                break
-            await asyncio.sleep(1)
-    require_agreement(book)
+
+        await agreed(read)
