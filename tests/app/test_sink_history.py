@@ -153,9 +153,7 @@ async def test_a_change_is_recorded_with_the_time_at_which_it_began(bench: Bench
 async def test_a_stop_records_what_has_changed_since_the_last_look(bench: Bench) -> None:
     async with bench.recording():
         bench.states["crm"] = "parked"
-        history = SinkHistory(
-            bench.store, statuses=bench.statuses, downtime=lambda: None, clock=bench.clock
-        )
+        history = bench.history()
         await history.record_at_stop()
         assert [state for state, *_ in await bench.spans()] == ["active", "parked"]
     with service.logging_to_memory():
