@@ -90,7 +90,7 @@ def admin_app(admin: AdminServices, *, connections: int = ADMIN_MAX) -> ASGIApp:
     app.router.redirect_slashes = False
     page = page_app(admin, _access_control(admin, limits))
     whole = _beside(app, page, open_paths, connections)
-    return _versioned(whole, admin.metrics.process.build.relay)
+    return _signed(whole, admin)
 
 
 def _beside(app: ASGIApp, page: ASGIApp, open_paths: Collection[str], connections: int) -> ASGIApp:
@@ -139,19 +139,20 @@ def _access_control(admin: AdminServices, limits: GuessLimits) -> AccessControl:
     )
 
 
-def _versioned(app: ASGIApp, running: str) -> ASGIApp:
-    """Add the relay's version to every response, so that commands can check what they reached."""
-    header = (b"relay-version", running.encode())
+def _signed(app: ASGIApp, admin: AdminServices) -> ASGIApp:
+    """Add the relay's version and time to every response, which commands need to read it."""
+    version = (b"relay-version", admin.metrics.process.build.relay.encode())
 
-    async def versioned(scope: Scope, receive: Receive, send: Send) -> None:
-        async def send_versioned(message: Message) -> None:
+    async def signed(scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_signed(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message = {**message, "headers": [*message["headers"], header]}
+                now = (b"relay-now", str(admin.clock.now_ms()).encode())
+                message = {**message, "headers": [*message["headers"], version, now]}
             await send(message)
 
-        await app(scope, receive, send_versioned)
+        await app(scope, receive, send_signed)
 
-    return versioned
+    return signed
 
 
 @cache

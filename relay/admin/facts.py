@@ -1,7 +1,7 @@
 """Facts about a running relay, the basis of its verdict, gathered within a time limit."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -53,6 +53,12 @@ class SinkFacts(msgspec.Struct, frozen=True, kw_only=True):
     def status(self) -> SinkStatus:
         """Return the condition, also of a sink that is not in the config."""
         return self.condition or SinkStatus(name=self.name, type=None, state="not configured")
+
+
+def total_dead(sinks: Iterable[SinkFacts]) -> int | None:
+    """Return the number of all dead letters; None if the store could not be read."""
+    counts = [each.dead for each in sinks]
+    return None if None in counts else sum(count or 0 for count in counts)
 
 
 class LastEvent(msgspec.Struct, frozen=True, kw_only=True):

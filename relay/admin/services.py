@@ -25,9 +25,9 @@ from relay.store.quarantine import Rotation
 from relay.store.reconstructions import NamedFact, Run
 from relay.store.replays import Forecast, Progress, Replay, unreported
 from relay.store.selection import Selection
+from relay.telemetry.ack_times import AckTimes
 from relay.telemetry.activity_stream import ActivityStream
 from relay.telemetry.metrics import Metrics
-from relay.telemetry.recent_counts import RecentCounts
 from relay.telemetry.traffic import Traffic
 
 
@@ -234,7 +234,7 @@ class AdminServices(msgspec.Struct, frozen=True, kw_only=True):
     activity: ActivityStream
     clock: Clock
     metrics: Metrics
-    recent: RecentCounts
+    ack_times: AckTimes
     started_ms: int
     downtime: Callable[[], Downtime | None]
     """The downtime before this start, once known."""

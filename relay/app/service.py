@@ -19,6 +19,7 @@ from relay.app.adoption import Adoption, show_totals
 from relay.app.enrichment import Enrichment
 from relay.app.eraser import Eraser
 from relay.app.maintenance import Maintenance
+from relay.app.other_relays import OtherRelays
 from relay.app.public_side import PublicSide
 from relay.app.reload import Reloader
 from relay.app.sink_history import SinkHistory
@@ -42,12 +43,12 @@ from relay.server.listener import Listener
 from relay.server.memory_limit import ADMIN_BYTES
 from relay.server.sd_notify import ServiceManager
 from relay.server.socket_activation import Side
-from relay.store import Store, engines
+from relay.store import Backlog, Store, engines
 from relay.store.ownership import MAINTENANCE, Introduction
 from relay.telemetry import log
+from relay.telemetry.ack_times import AckTimes
 from relay.telemetry.activity_stream import ActivityStream
 from relay.telemetry.metrics import Metrics
-from relay.telemetry.recent_counts import RecentCounts
 from relay.telemetry.traffic import Traffic
 
 T = TypeVar("T")
@@ -83,7 +84,7 @@ class Service:
         self._activity = ActivityStream(clock)
         self._traffic = Traffic()
         self._startup = StartupReport(store, metrics=metrics, clock=clock)
-        self._recent = RecentCounts(metrics, clock)
+        self._ack_times = AckTimes(metrics, clock)
         auditor = Auditor(store.audit, activity=self._activity, clock=clock)
         self._reloader = Reloader(
             config,
@@ -108,11 +109,17 @@ class Service:
             activity=self._activity,
             enricher=self._enrichment,
         )
+        self._others = OtherRelays(
+            store,
+            sources=lambda: self._rotations.sources,
+            statuses=self.supervisor.statuses,
+            activity=self._activity,
+        )
         self._maintenance = Maintenance(
             store,
             metrics=metrics,
-            recent=self._recent,
-            counted=self.supervisor.sample,
+            ack_times=self._ack_times,
+            counted=self._counted,
             machine=machine,
         )
         self.replayer = Replayer(
@@ -206,7 +213,7 @@ class Service:
             activity=self._activity,
             clock=self._clock,
             metrics=self._metrics,
-            recent=self._recent,
+            ack_times=self._ack_times,
             reloads=self._reloader,
             rotations=self._rotations,
             intake=self._public_side.intake,
@@ -312,7 +319,6 @@ class Service:
         await self.supervisor.start(parts)
         tasks = (
             *self._maintenance.tasks(),
-            self._startup.restore(self._recent),
             self._sink_history.run(),
             self._standstills.run(),
             self.replayer.run(),
@@ -345,8 +351,13 @@ class Service:
         self._log.error("store.too_new", reason=str(self._outdated), advice=_OUTDATED)
         stop.set()
 
+    def _counted(self, backlogs: Mapping[str, Backlog]) -> None:
+        self.supervisor.sample(backlogs)
+        self._others.notice(backlogs)
+
     async def _apply_orders(self, retried: Collection[str]) -> None:
         """Take over what operators have ordered at another relay; raises StoreError."""
+        self._activity.count("change")
         await self.supervisor.reconsider(retried)
         await self._rotations.load()
         self.replayer.wake()
@@ -400,6 +411,7 @@ class Service:
         await self._public_side.drain()
 
     async def _hand_over(self, grace: Duration) -> None:
+        await self._sink_history.record_at_stop()
         await self.supervisor.drain(grace)
         await self._store.ownership.leave()
 

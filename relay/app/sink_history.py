@@ -6,13 +6,15 @@ from contextlib import suppress
 
 from relay.core.clock import Clock, ClockSetBack
 from relay.core.downtime import Downtime
-from relay.core.errors import StoreFull, StoreUnavailable
+from relay.core.errors import StoreError, StoreFull, StoreUnavailable
 from relay.core.sink_status import SinkStatus, State
 from relay.store import Store
+from relay.store.sink_states import Change
 from relay.telemetry import log
 from relay.telemetry.activity_stream import Activity, ActivityStream
 
 COMPARE_EVERY_S = 5.0
+STOP_LIMIT_S = 1.0
 
 WRITES_MAX = 5
 """Most writes in that time, for a sink may be parked and opened again many times a second."""
@@ -80,23 +82,38 @@ class SinkHistory:
         except StoreUnavailable as error:
             self._sampled.line("sink_history.stopped", reason=str(error))
 
+    async def record_at_stop(self) -> None:
+        """Record the changes since the last look; raises nothing, and takes a second at most.
+
+        The next relay goes on from these states.
+        """
+        with suppress(StoreError, TimeoutError):
+            async with asyncio.timeout(STOP_LIMIT_S):
+                await self._record()
+
     async def _record_downtime(self, downtime: Downtime) -> None:
         known = await self._store.sink_states.since(downtime.from_ms)
         # The relay also lived when it recorded its last change, after its last heartbeat.
         changes = (span.from_ms for spans in known.values() for span in spans)
         alive_ms = max((at for at in changes if at <= downtime.to_ms), default=None)
         if alive_ms is not None:
+            unknown = dict.fromkeys(known, Change(None))
             # Later than that change, which a note of the same time would replace.
-            await self._store.sink_states.note(dict.fromkeys(known), now_ms=alive_ms + 1)
+            await self._store.sink_states.note(unknown, now_ms=alive_ms + 1)
 
     async def _record(self) -> None:
         statuses = self._statuses()
-        states = {name: _state(each) for name, each in statuses.items() if not each.is_elsewhere}
+        here = {name: each for name, each in statuses.items() if not each.is_elsewhere}
+        states = {name: _state(each) for name, each in here.items()}
         if self._set_back.happened():
             # Changes may be recorded at times that are still to come.
             self._recorded = dict.fromkeys(self._recorded)
-        gone = dict.fromkeys(self._recorded.keys() - statuses.keys())
-        new = {name: state for name, state in states.items() if self._recorded.get(name) != state}
+        gone = dict.fromkeys(self._recorded.keys() - statuses.keys(), Change(None))
+        new = {
+            name: Change(state, here[name].since_ms)
+            for name, state in states.items()
+            if self._recorded.get(name) != state
+        }
         if gone or new:
             await self._store.sink_states.note({**gone, **new}, now_ms=self._clock.now_ms())
         self._recorded = states

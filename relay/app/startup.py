@@ -5,11 +5,10 @@ from contextlib import suppress
 from relay.core.clock import Clock
 from relay.core.delivery_rules import WINDOW_S
 from relay.core.downtime import Downtime, between
-from relay.core.errors import StoreError, StoreFull
+from relay.core.errors import StoreFull
 from relay.store import Store
 from relay.telemetry import log
 from relay.telemetry.metrics import Metrics
-from relay.telemetry.recent_counts import KEPT_MS, RecentCounts
 
 
 class StartupReport:
@@ -38,13 +37,6 @@ class StartupReport:
             )
         if self.downtime is not None:
             self._report_downtime(self.downtime)
-
-    async def restore(self, recent: RecentCounts) -> None:
-        """Fill in the minutes before this start, while the relay works."""
-        # A relay without figures of the last hour is better than none.
-        with suppress(StoreError):
-            since_ms = recent.started_ms - KEPT_MS
-            recent.restore(await self._store.statistics.minutes(since_ms, recent.started_ms))
 
     def _report_downtime(self, downtime: Downtime) -> None:
         self._metrics.outages.was_down(downtime.seconds, downtime.lost_s)

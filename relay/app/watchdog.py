@@ -10,7 +10,9 @@ from contextlib import suppress
 
 from relay.core.clock import Clock
 from relay.core.errors import StoreUnavailable
+from relay.core.minutes import MINUTE_MS
 from relay.core.sink_status import SinkStatus
+from relay.core.units import number, span
 from relay.server.sd_notify import ServiceManager
 from relay.store import Backlog, Store
 
@@ -153,7 +155,7 @@ def _waiting(backlogs: Iterable[Backlog], *, now_ms: int) -> str:
     pending = sum(each.pending for each in backlogs)
     dead = sum(each.dead for each in backlogs)
     oldest = [each.oldest_ms for each in backlogs if each.oldest_ms is not None]
-    text = f"{pending} pending"
-    if oldest and (minutes := (now_ms - min(oldest)) // 60_000) > 0:
-        text += f", the oldest for {minutes} min"
-    return f"{text}, {dead} dead" if dead else text
+    text = f"{number(pending)} pending"
+    if oldest and (age_ms := now_ms - min(oldest)) >= MINUTE_MS:
+        text += f", the oldest for {span(age_ms)}"
+    return f"{text}, {number(dead)} dead" if dead else text

@@ -9,7 +9,7 @@ from relay.cli.output import moment
 from relay.cli.parameters import WholeNumber
 from relay.cli.printing import Output
 from relay.cli.selection import before_option, limit_option, page_lines
-from relay.core.units import span
+from relay.core.units import duration
 
 
 @click.group()
@@ -32,13 +32,13 @@ def _row(absence: dict[str, Any]) -> dict[str, object]:
     lacks = absence["lacks"]
     lost = "nothing"
     if lacks is not None:
-        length = span(lacks["to_ms"] - lacks["from_ms"])
+        length = duration(lacks["to_ms"] - lacks["from_ms"])
         lost = f"first sent before {moment(lacks['to_ms'])}: {length}"
     return {
-        "ID": absence["id"],
+        "ID": str(absence["id"]),
         "FROM": moment(absence["from_ms"]),
         "TO": moment(absence["to_ms"]),
-        "AWAY": span(absence["to_ms"] - absence["from_ms"]),
+        "AWAY": duration(absence["to_ms"] - absence["from_ms"]),
         "CAUSE": absence["cause"],
         "LOST": lost,
         "ACKNOWLEDGED": moment(absence["acknowledged_ms"]),

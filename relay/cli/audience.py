@@ -13,6 +13,7 @@ from relay.cli.selection import until_option
 from relay.cli.target import Target, relay_options
 from relay.core import csv_table
 from relay.core.suggestion import suggestion
+from relay.core.units import number
 from relay.store.audience import Grouping
 
 _ROWS_MAX = 10_000
@@ -112,7 +113,7 @@ def _names(group: dict[str, Any], by: str) -> tuple[str, ...]:
 
 def _numbers(steps: list[dict[str, Any]]) -> list[str]:
     figures = [*(step["people"] for step in steps), steps[-1]["events"]]
-    return [str(figure).rjust(len(head)) for figure, head in zip(figures, _NUMBERS, strict=True)]
+    return [number(figure).rjust(len(head)) for figure, head in zip(figures, _NUMBERS, strict=True)]
 
 
 def _csv(report: dict[str, Any], by: str) -> list[str]:
@@ -131,9 +132,10 @@ def _csv(report: dict[str, Any], by: str) -> list[str]:
 def _omissions(report: dict[str, Any], by: str) -> Iterator[str]:
     anonymous = sum(step["anonymous"] for step in report["total"])
     if anonymous:
-        yield f"Views and forms without an address, not counted as people: {anonymous}"
+        yield f"Views and forms without an address, not counted as people: {number(anonymous)}"
     if report["left_out"]:
-        yield f"Only {_ROWS_MAX} {by}s are shown; narrow the period with --since or --until."
+        shown = number(_ROWS_MAX)
+        yield f"Only {shown} {by}s are shown; narrow the period with --since or --until."
     if report["counted_until_ms"] is not None:
         until = moment(report["counted_until_ms"])
         yield f"Counted up to {until}; later events are still being counted, so try again later."

@@ -42,7 +42,7 @@ def list_(client: Client, **query: Any) -> Output:
 
 def _row(change: dict[str, Any]) -> dict[str, object]:
     return {
-        "ID": change["id"],
+        "ID": str(change["id"]),
         "WHEN": moment(change["begun_ms"]),
         "OPERATION": change["operation"],
         "TARGET": change["target"],

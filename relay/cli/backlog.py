@@ -5,7 +5,8 @@ from typing import Any
 
 import msgspec
 
-from relay.core.flow import Flow, outlook, place, rate
+from relay.core.flow import Flow, place, rate
+from relay.core.sink_status import outlook_of
 
 
 def flow_of(condition: Mapping[str, Any]) -> Flow | None:
@@ -14,13 +15,15 @@ def flow_of(condition: Mapping[str, Any]) -> Flow | None:
     return None if flow is None else msgspec.convert(flow, Flow)
 
 
-def backlog_cells(condition: Mapping[str, Any], pending: int | None) -> dict[str, object]:
+def backlog_cells(
+    condition: Mapping[str, Any], pending: int | None, *, now_ms: int
+) -> dict[str, object]:
     """Return the cells of a table: deliveries a minute in and out, and when nothing waits."""
-    flow = flow_of(condition)
+    flow, still_ms = flow_of(condition), condition["stands_still_since_ms"]
     return {
         "IN/MIN": None if flow is None else rate(flow.in_per_minute),
         "OUT/MIN": None if flow is None else rate(flow.out_per_minute),
-        "DONE": outlook(flow, state=condition["state"], pending=pending),
+        "DONE": outlook_of(condition["state"], still_ms, flow, pending=pending, now_ms=now_ms),
     }
 
 

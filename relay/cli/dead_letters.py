@@ -10,6 +10,7 @@ from relay.cli.output import ago, moment, table
 from relay.cli.parameters import confirm, yes_option
 from relay.cli.printing import Output
 from relay.cli.replay import estimate, follow
+from relay.cli.responses import Document
 from relay.cli.selection import (
     all_option,
     by_reason,
@@ -21,6 +22,7 @@ from relay.cli.selection import (
     selection_options,
 )
 from relay.cli.unreadable import request_row
+from relay.core.units import number
 
 
 @click.group("dead-letters")
@@ -40,7 +42,7 @@ def list_(client: Client, *, limit: int, **selection: Any) -> Output:
     return Output({**page, "reasons": reasons}, _page(page, reasons))
 
 
-def _page(page: dict[str, Any], reasons: Sequence[dict[str, Any]]) -> Iterator[str]:
+def _page(page: dict[str, Any], reasons: Sequence[Document]) -> Iterator[str]:
     yield from page_lines(page, map(_row, page["dead_letters"]), empty="No dead letter matches.")
     if reasons:
         yield ""
@@ -51,10 +53,10 @@ def _page(page: dict[str, Any], reasons: Sequence[dict[str, Any]]) -> Iterator[s
         yield from table(map(request_row, page["unreadable"]), empty="")
 
 
-def _row(letter: dict[str, Any]) -> dict[str, object]:
+def _row(letter: Document) -> dict[str, object]:
     return {
         "RECEIVED": moment(letter["received_ms"]),
-        "GIVEN UP": ago(letter["settled_ms"]),
+        "GIVEN UP": ago(letter["settled_ms"], now_ms=letter.now_ms),
         "SINK": letter["sink"],
         "EVENT": f"{letter['kind']} (reconstructed)" if letter["reconstructed"] else letter["kind"],
         "ID": letter["id"],
@@ -96,4 +98,4 @@ def discard(
     result = client.post("/dead-letters/discard", order)
     if dry_run:
         return Output(result, discardable(result["reasons"], of="sink", what="dead letter"))
-    return Output(result, [f"{result['discarded']} discarded."])
+    return Output(result, [f"{number(result['discarded'])} discarded."])

@@ -1,7 +1,6 @@
 """`relay events`: lists and shows stored events, and follows live activity."""
 
 import json
-import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -12,9 +11,11 @@ from relay.cli.client import Client, relay_command
 from relay.cli.output import ago, moment, pairs, safe, when
 from relay.cli.parameters import name_option
 from relay.cli.printing import Output
+from relay.cli.responses import Document
 from relay.cli.selection import limit_option, page_lines, selection_options
 from relay.cli.tail import tail
 from relay.core.errors import ApiError
+from relay.core.units import duration, number
 
 _DAMAGED = " (damaged: it differs from the received body, and is not delivered)"
 _UNQUEUED = {"ahead": 0, "is_more": False, "of_key": 0}
@@ -35,11 +36,11 @@ def list_(client: Client, **query: Any) -> Output:
     return Output(page, page_lines(page, map(_row, page["events"]), empty="No event matches."))
 
 
-def _row(event: dict[str, Any]) -> dict[str, object]:
+def _row(event: Document) -> dict[str, object]:
     deliveries = [f"{delivery['sink']} {delivery['status']}" for delivery in event["deliveries"]]
     return {
         "RECEIVED": moment(event["received_ms"]),
-        "AGE": ago(event["received_ms"]),
+        "AGE": ago(event["received_ms"], now_ms=event.now_ms),
         "SOURCE": event["source"],
         "EVENT": _kind(event),
         "ID": event["id"],
@@ -87,7 +88,7 @@ def _number(client: Client, beginning: str, source: str | None) -> int:
     raise ApiError("\n".join([*lines, *(["  and more"] if matches["more"] else [])]))
 
 
-def _history(history: dict[str, Any], conditions: Sequence[dict[str, Any]]) -> Iterator[str]:
+def _history(history: Document, conditions: Sequence[dict[str, Any]]) -> Iterator[str]:
     event = history["event"]
     yield from pairs(
         [
@@ -95,7 +96,7 @@ def _history(history: dict[str, Any], conditions: Sequence[dict[str, Any]]) -> I
             ("source", event["source"]),
             ("kind", _kind(event)),
             ("created", event["created_at"] or "-"),
-            ("received", when(event["received_ms"])),
+            ("received", when(event["received_ms"], now_ms=history.now_ms)),
         ]
     )
     yield "\ndeliveries"
@@ -114,41 +115,39 @@ def _history(history: dict[str, Any], conditions: Sequence[dict[str, Any]]) -> I
         yield f"  {line}"
 
 
-def _delivery(
-    delivery: dict[str, Any], condition: dict[str, Any] | None, queued: dict[str, Any]
-) -> str:
+def _delivery(delivery: Document, condition: dict[str, Any] | None, queued: dict[str, Any]) -> str:
     state = delivery["status"]
     if state == "pending":
-        state = f"pending, {_blocker(delivery['due_ms'], condition, queued)}"
+        state = f"pending, {_blocker(delivery, condition, queued)}"
     reason = f": {delivery['reason']}" if delivery["reason"] else ""
     return f"  {delivery['sink']}  {state}{safe(reason)}"
 
 
-def _blocker(due_ms: int | None, condition: dict[str, Any] | None, queued: dict[str, Any]) -> str:
+def _blocker(delivery: Document, condition: dict[str, Any] | None, queued: dict[str, Any]) -> str:
     """Describe what a pending delivery waits for."""
     if condition is None:
         return "waits: the config has no such sink"
     state, next_ms = condition["state"], condition["next_try_ms"]
+    due_ms, now_ms = delivery["due_ms"], delivery.now_ms
     if state == "paused":
         return "waits: sink is paused"
     if due_ms is None:
         count = queued["of_key"]
-        return f"waits for {f'{count:,} earlier events' if count > 1 else 'an earlier event'}"
-    now_ms = time.time_ns() // 1_000_000
+        return f"waits for {f'{number(count)} earlier events' if count > 1 else 'an earlier event'}"
     place = place_of(queued, condition)
     if due_ms > now_ms or (state == "active" and not place):
-        return f"due {ago(due_ms)}"
+        return f"due {ago(due_ms, now_ms=now_ms)}"
     if state == "active":
         return f"waits {place}"
     soon = next_ms is None or next_ms <= now_ms
-    text = f"waits: sink is {state}, next try {'now' if soon else ago(next_ms)}"
+    text = f"waits: sink is {state}, next try {'now' if soon else ago(next_ms, now_ms=now_ms)}"
     return f"{text}, {place}" if place else text
 
 
 def _attempt(attempt: dict[str, Any]) -> Iterator[str]:
     text = attempt["reason"] or str(attempt["status"] or "")
     replay = f"  replay {attempt['replay']}" if attempt["replay"] else ""
-    took = f"{attempt['duration_ms']} ms"
+    took = duration(attempt["duration_ms"])
     line = f"{moment(attempt['started_ms'])}  {attempt['result']:9}  {took}  {text}"
     yield f"    {safe(line).rstrip()}{replay}"
     if attempt["answer"]:

@@ -2,13 +2,12 @@
 
 import math
 import shutil
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
-from relay.core.sink_status import REASON_WORDS
-from relay.core.units import span
+from relay.core.sink_status import REASON_WORDS, stands_still
+from relay.core.units import number, relative
 
 _LAST_S = 253_370_764_800
 """The first second of the year 9999: any zone's local time of it is still a datetime."""
@@ -17,13 +16,13 @@ _LAST_S = 253_370_764_800
 def table(rows: Iterable[Mapping[str, object]], *, empty: str) -> Iterator[str]:
     """Yield the lines of a table with minimal column widths, or `empty` if it has no rows.
 
-    A row maps the heads to its cells; a dash stands for None.
+    A row maps the heads to its cells; a dash stands for None. A cell that is a number is a count.
     """
     rows = list(rows)
     if not rows:
         yield empty
         return
-    lines = [["-" if cell is None else safe(str(cell)) for cell in row.values()] for row in rows]
+    lines = [["-" if cell is None else _text(cell) for cell in row.values()] for row in rows]
     head = list(rows[0])
     widths = [max(map(len, column)) for column in zip(head, *lines, strict=True)]
     if sum(widths) + 2 * (len(widths) - 1) <= width():
@@ -32,8 +31,8 @@ def table(rows: Iterable[Mapping[str, object]], *, empty: str) -> Iterator[str]:
             yield "  ".join(cells).rstrip()
         return
     # One cell per line, because a wrapped row would break ids.
-    for number, line in enumerate(lines):
-        if number:
+    for place, line in enumerate(lines):
+        if place:
             yield ""
         yield from pairs(zip(head, line, strict=True))
 
@@ -43,7 +42,11 @@ def pairs(rows: Iterable[tuple[str, object]], *, indent: str = "") -> Iterator[s
     rows = list(rows)
     width = max((len(name) for name, _ in rows), default=0)
     for name, value in rows:
-        yield f"{indent}{name:{width}}  {safe(str(value))}".rstrip()
+        yield f"{indent}{name:{width}}  {_text(value)}".rstrip()
+
+
+def _text(value: object) -> str:
+    return number(value) if type(value) is int else safe(str(value))
 
 
 def flow(parts: Iterable[str]) -> Iterator[str]:
@@ -88,28 +91,20 @@ def moment(ms: int | None) -> str:
     return text.removesuffix("+00:00") + "Z" if text.endswith("+00:00") else text
 
 
-def ago(ms: int | None, *, now_ms: int | None = None) -> str:
-    """Format the time since or until a moment, in its largest unit; a dash for None.
-
-    `now_ms` is the time now, by this machine's clock unless it is given.
-    """
-    if ms is None:
-        return "-"
-    if now_ms is None:
-        now_ms = time.time_ns() // 1_000_000
-    length = span(abs(now_ms - ms))
-    return f"{length} ago" if ms <= now_ms else f"in {length}"
+def ago(ms: int | None, *, now_ms: int) -> str:
+    """Format the time since or until a moment, in its largest unit; a dash for None."""
+    return "-" if ms is None else relative(ms, now_ms)
 
 
-def when(ms: int, *, now_ms: int | None = None) -> str:
+def when(ms: int, *, now_ms: int) -> str:
     """Format a moment as its local time and its distance from now."""
     return f"{moment(ms)}, {ago(ms, now_ms=now_ms)}"
 
 
-def waits_for(condition: Mapping[str, Any], *, now_ms: int | None = None) -> str | None:
+def waits_for(condition: Mapping[str, Any], *, now_ms: int) -> str | None:
     """Format what a sink waits for, by its `SinkStatus` as JSON; None if it is free to send."""
     since_ms, reason = condition["stands_still_since_ms"], condition["waits_for"]
-    if since_ms is not None:
+    if stands_still(since_ms, now_ms=now_ms):
         return f"nothing: stands still (began {ago(since_ms, now_ms=now_ms)})"
     # One of a newer relay may be unknown.
     return None if reason is None else REASON_WORDS.get(reason, reason)
@@ -117,4 +112,4 @@ def waits_for(condition: Mapping[str, Any], *, now_ms: int | None = None) -> str
 
 def deliveries(count: int) -> str:
     """Format a number of deliveries."""
-    return "1 delivery" if count == 1 else f"{count} deliveries"
+    return "1 delivery" if count == 1 else f"{number(count)} deliveries"

@@ -12,8 +12,10 @@ from relay.cli.client import Client, relay_command
 from relay.cli.output import ago, moment, pairs, safe, table
 from relay.cli.parameters import confirm, parsed, yes_option
 from relay.cli.printing import Output, indented, timed
+from relay.cli.responses import Document
 from relay.cli.selection import dry_run_option
 from relay.core.errors import ApiError
+from relay.core.units import number
 from relay.store.personal_data import COUNTS
 
 POLL_INTERVAL_S = 1.0
@@ -65,7 +67,7 @@ def _followed(client: Client, erasure: dict[str, Any]) -> dict[str, Any]:
 
 
 def _progress(erasure: dict[str, Any]) -> str:
-    share, events = math.floor(100 * erasure["share"]), erasure["events"]
+    share, events = math.floor(100 * erasure["share"]), number(erasure["events"])
     return (
         f"Erasure {erasure['id']}: {share} % of the store is searched, {events} events are removed."
     )
@@ -76,7 +78,9 @@ _GOES_ON = "The erasure goes on in the relay; repeat the command to see how far 
 
 def _report(report: dict[str, Any], *, dry_run: bool) -> Iterator[str]:
     yield "Would be removed:" if dry_run else "Removed:"
-    counts = ((name, f"{report[name]:<5}  {description}") for name, description in COUNTS.items())
+    counts = (
+        (name, f"{number(report[name]):<5}  {description}") for name, description in COUNTS.items()
+    )
     yield from pairs(counts, indent="  ")
     for heading, recipients in (
         ("Already delivered, so remove it there as well:", report["told"]),
@@ -89,18 +93,18 @@ def _report(report: dict[str, Any], *, dry_run: bool) -> Iterator[str]:
         yield "\nIn flight now, so it may still be delivered:"
         yield from table(map(_delivery_row, report["under_way"]), empty="")
     if report["kept_ids"]:
-        yield f"\n{report['kept_ids']} event ids contain the address and are kept."
+        yield f"\n{number(report['kept_ids'])} event ids contain the address and are kept."
     if not dry_run:
         yield f"\n{report['remains']}"
 
 
-def _recipient_row(recipient: dict[str, Any]) -> dict[str, object]:
+def _recipient_row(recipient: Document) -> dict[str, object]:
     return {
         "SINK": recipient["sink"],
         "EVENT": recipient["kind"],
         "COUNT": recipient["count"],
         "LAST": moment(recipient["last_ms"]),
-        "AGE": ago(recipient["last_ms"]),
+        "AGE": ago(recipient["last_ms"], now_ms=recipient.now_ms),
     }
 
 

@@ -10,9 +10,11 @@ from relay.cli.client import Client, relay_command
 from relay.cli.output import ago, moment, table
 from relay.cli.parameters import WholeNumber, moment_option, name_option, parsed
 from relay.cli.printing import Output
+from relay.cli.responses import Document
 from relay.cli.selection import before_option, dry_run_option, limit_option, page_lines
 from relay.cli.subscription import parse_events
 from relay.core.errors import ApiError
+from relay.core.units import number
 
 POLL_INTERVAL_S = 0.3
 
@@ -61,12 +63,12 @@ def list_(client: Client, **query: Any) -> Output:
     return Output(page, page_lines(page, rows, empty="There are no reconciliations."))
 
 
-def _row(run: dict[str, Any]) -> dict[str, object]:
+def _row(run: Document) -> dict[str, object]:
     return {
-        "NUMBER": run["id"],
+        "NUMBER": str(run["id"]),
         "SOURCE": run["source"],
         "BEGUN": moment(run["begun_ms"]),
-        "AGE": ago(run["begun_ms"]),
+        "AGE": ago(run["begun_ms"], now_ms=run.now_ms),
         "STATE": f"{run['state']} (dry run)" if run["dry_run"] else run["state"],
         "SINCE": moment(run["since_ms"]),
         "UNTIL": moment(run["until_ms"]),
@@ -119,8 +121,8 @@ def _doing(progress: dict[str, Any] | None) -> str:
         return "ending"
     if progress["doing"] == "waiting":
         return "waiting"
-    of = f" of {progress['total']}" if progress["total"] else ""
-    return f"{progress['doing']}: {progress['done']}{of}"
+    of = f" of {number(progress['total'])}" if progress["total"] else ""
+    return f"{progress['doing']}: {number(progress['done'])}{of}"
 
 
 def _lines(run: dict[str, Any]) -> Iterator[str]:

@@ -12,6 +12,7 @@ from relay.cli.client import Client, relay_command
 from relay.cli.output import ago, deliveries, moment, table
 from relay.cli.parameters import WholeNumber
 from relay.cli.printing import Output
+from relay.cli.responses import Document
 from relay.cli.selection import (
     all_option,
     before_option,
@@ -22,6 +23,7 @@ from relay.cli.selection import (
     selection_options,
 )
 from relay.core.errors import ApiError
+from relay.core.units import number
 
 POLL_INTERVAL_S = 0.5
 
@@ -62,13 +64,13 @@ def list_(client: Client, **query: Any) -> Output:
     return Output(page, page_lines(page, map(_row, page["replays"]), empty="There are no replays."))
 
 
-def _row(replay: dict[str, Any]) -> dict[str, object]:
+def _row(replay: Document) -> dict[str, object]:
     return {
-        "NUMBER": replay["id"],
+        "NUMBER": str(replay["id"]),
         "BEGUN": moment(replay["created_ms"]),
-        "AGE": ago(replay["created_ms"]),
+        "AGE": ago(replay["created_ms"], now_ms=replay.now_ms),
         "STATE": replay["state"],
-        "DONE": f"{replay['done']} of {replay['total']}",
+        "DONE": f"{number(replay['done'])} of {number(replay['total'])}",
         "WHICH": _which(replay["selection"]),
     }
 
@@ -116,7 +118,7 @@ def _shares(result: dict[str, Any], by: tuple[str, ...]) -> Iterator[str]:
         empty=f"Nothing to replay: {result['nothing']}.",
     )
     if counts:
-        yield f"{result['total']} in all; repeat without --dry-run to deliver them."
+        yield f"{number(result['total'])} in all; repeat without --dry-run to deliver them."
 
 
 def _watch(client: Client, replay: dict[str, Any]) -> Output:
@@ -140,8 +142,8 @@ def _watch(client: Client, replay: dict[str, Any]) -> Output:
 
 
 def _progress(replay: dict[str, Any]) -> str:
-    text = f"{replay['done']} of {deliveries(replay['total'])} settled"
-    return f"{text}, {replay['under_way']} in progress" if replay["under_way"] else text
+    text = f"{number(replay['done'])} of {deliveries(replay['total'])} settled"
+    return f"{text}, {number(replay['under_way'])} in progress" if replay["under_way"] else text
 
 
 def _which(selection: dict[str, Any]) -> str:

@@ -1,6 +1,7 @@
 """Decodes a relay's responses, and detects responses of other servers."""
 
 import json
+import time
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
@@ -22,6 +23,8 @@ class Origin(msgspec.Struct, frozen=True):
 
     address: str
     version: str
+    now_ms: int
+    """Time of the response by the relay's clock, by which all of its times go."""
 
     @property
     def versions(self) -> str:
@@ -47,6 +50,11 @@ class Document(dict[str, Any]):
         super().__init__(pairs)
         self._origin = origin
 
+    @property
+    def now_ms(self) -> int:
+        """Time of the response by the relay's clock."""
+        return self._origin.now_ms
+
     def convert(self, kind: type[T]) -> T:
         """Convert it to a typed value; raises ApiError."""
         try:
@@ -68,7 +76,9 @@ def origin(response: httpx.Response) -> Origin:
             f"{address} is not the admin listener of a relay: it returned {response.status_code}, "
             f"{kind}; check the address"
         )
-    return Origin(address, relay_version)
+    # A relay of an older version does not say.
+    now_ms = response.headers.get("relay-now") or time.time_ns() // 1_000_000
+    return Origin(address, relay_version, int(now_ms))
 
 
 class _Problem(msgspec.Struct):

@@ -9,7 +9,9 @@ from click.core import ParameterSource
 
 from relay.cli.output import ago, local, table
 from relay.cli.parameters import WholeNumber, moment_option, name_option
+from relay.cli.responses import Document
 from relay.core.config_values import Secret
+from relay.core.units import number
 from relay.store.selection import Outcome
 
 _TIMES = ("since_ms", "until_ms")
@@ -81,15 +83,15 @@ def page_lines(page: Any, rows: Iterable[Mapping[str, object]], *, empty: str) -
 
 
 def by_reason(
-    reasons: Iterable[Mapping[str, Any]], *, of: Literal["sink", "source"], empty: str = ""
+    reasons: Iterable[Document], *, of: Literal["sink", "source"], empty: str = ""
 ) -> Iterator[str]:
     """Yield the table of what is counted by reason, and by its sink or source."""
     return table(
         (
             {
                 "COUNT": reason["count"],
-                "FIRST": ago(reason["first_ms"]),
-                "LAST": ago(reason["last_ms"]),
+                "FIRST": ago(reason["first_ms"], now_ms=reason.now_ms),
+                "LAST": ago(reason["last_ms"], now_ms=reason.now_ms),
                 of.upper(): reason[of],
                 "REASON": reason["reason"] or "-",
             }
@@ -100,13 +102,13 @@ def by_reason(
 
 
 def discardable(
-    reasons: Sequence[Mapping[str, Any]], *, of: Literal["sink", "source"], what: str
+    reasons: Sequence[Document], *, of: Literal["sink", "source"], what: str
 ) -> Iterator[str]:
     """Yield what a discard would remove."""
     yield from by_reason(reasons, of=of, empty=f"Nothing to discard: no {what} matches.")
     if reasons:
         count = sum(reason["count"] for reason in reasons)
-        yield f"{count} in all; repeat without --dry-run to discard them."
+        yield f"{number(count)} in all; repeat without --dry-run to discard them."
 
 
 def _this_command() -> list[str]:

@@ -12,6 +12,8 @@ from relay.cli.completion import names_of
 from relay.cli.output import ago, deliveries, safe, table, waits_for
 from relay.cli.parameters import name_option
 from relay.cli.printing import Output
+from relay.cli.responses import Document
+from relay.core.units import number
 
 name_argument = click.argument("name", metavar="NAME", shell_complete=names_of("sink"))
 source_option = name_option("source", "Its source, if several have this id.")
@@ -34,20 +36,20 @@ def list_(client: Client) -> Output:
     return Output(page, table(map(_row, page["sinks"]), empty="The config has no sink."))
 
 
-def _row(view: dict[str, Any]) -> dict[str, object]:
-    condition = view["condition"]
+def _row(view: Document) -> dict[str, object]:
+    condition, now_ms = view["condition"], view.now_ms
     error, error_ms = condition["last_error"], condition["last_error_ms"]
     return {
         "SINK": condition["name"],
         "TYPE": condition["type"],
         "STATE": condition["state"],
         "PENDING": view["pending"],
-        "OLDEST": ago(view["oldest_pending_ms"]),
+        "OLDEST": ago(view["oldest_pending_ms"], now_ms=now_ms),
         "DEAD": view["dead"],
-        **backlog_cells(condition, view["pending"]),
-        "WAITS FOR": waits_for(condition),
-        "NEXT TRY": ago(condition["next_try_ms"]),
-        "LAST ERROR": None if error is None else f"{error} ({ago(error_ms)})",
+        **backlog_cells(condition, view["pending"], now_ms=now_ms),
+        "WAITS FOR": waits_for(condition, now_ms=now_ms),
+        "NEXT TRY": ago(condition["next_try_ms"], now_ms=now_ms),
+        "LAST ERROR": None if error is None else f"{error} ({ago(error_ms, now_ms=now_ms)})",
     }
 
 
@@ -123,4 +125,4 @@ def _url(name: str, verb: str) -> str:
 
 def _state(view: dict[str, Any]) -> str:
     condition = view["condition"]
-    return f"{condition['name']} is {condition['state']}, {view['pending']} pending."
+    return f"{condition['name']} is {condition['state']}, {number(view['pending'])} pending."

@@ -13,7 +13,7 @@ from relay.cli.parameters import json_option
 from relay.cli.printing import Output
 from relay.cli.target import Target, relay_options
 from relay.core.errors import ApiError, NoVerdict
-from relay.core.units import size, span
+from relay.core.units import deviation, duration, size
 
 TIMEOUT = httpx.Timeout(3.5, connect=1.5)
 """5 s in total, so that a hanging relay does not block the command; it waits 2 s for its store."""
@@ -91,7 +91,7 @@ def _sink(sink: dict[str, Any], *, now_ms: int) -> dict[str, object]:
         "STATE": condition["state"],
         "SINCE": ago(condition["since_ms"], now_ms=now_ms),
         "PENDING": "?" if sink["pending"] is None else sink["pending"],
-        **backlog_cells(condition, sink["pending"]),
+        **backlog_cells(condition, sink["pending"], now_ms=now_ms),
         "OLDEST": ago(sink["oldest_pending_ms"], now_ms=now_ms),
         "REPLAY": ago(sink["replaying_since_ms"], now_ms=now_ms),
         "DEAD": "?" if sink["dead"] is None else sink["dead"],
@@ -121,7 +121,7 @@ def _relay(report: dict[str, Any], *, now_ms: int) -> Iterator[tuple[str, str]]:
     yield "config", _config(report["last_reload"], now_ms=now_ms)
     yield "away", _away(report["downtime"])
     lost_ms = report["unacknowledged_loss_ms"]
-    yield "lost", f"{span(lost_ms)}, unacknowledged" if lost_ms else "nothing unacknowledged"
+    yield "lost", f"{duration(lost_ms)}, unacknowledged" if lost_ms else "nothing unacknowledged"
 
 
 def _space(disk: dict[str, Any]) -> Iterator[str]:
@@ -141,7 +141,7 @@ def _config(reading: dict[str, Any] | None, *, now_ms: int) -> str:
 def _away(downtime: dict[str, Any] | None) -> str:
     if downtime is None:
         return "never: this is the store's first start"
-    length = span(downtime["to_ms"] - downtime["from_ms"])
+    length = duration(downtime["to_ms"] - downtime["from_ms"])
     return f"{length} before this start, from {moment(downtime['from_ms'])}"
 
 
@@ -150,6 +150,6 @@ def _source(source: dict[str, Any], *, now_ms: int) -> Iterator[str]:
     yield f"source {source['name']}"
     yield f"verified {ago(traffic['verified_ms'], now_ms=now_ms)}"
     if traffic["skew_s"] is not None:
-        yield f"clock {traffic['skew_s']:+.0f} s"
+        yield f"clock {deviation(traffic['skew_s'])}"
     for event in source["last_events"]:
         yield f"{event['kind']} {ago(event['at_ms'], now_ms=now_ms)}"

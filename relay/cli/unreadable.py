@@ -10,6 +10,7 @@ from relay.cli.client import Client, relay_command
 from relay.cli.output import moment, pairs, safe, when
 from relay.cli.parameters import name_option, parsed
 from relay.cli.printing import Output
+from relay.cli.responses import Document
 from relay.cli.selection import (
     all_option,
     before_option,
@@ -21,6 +22,7 @@ from relay.cli.selection import (
     since_option,
     until_option,
 )
+from relay.core.units import number
 
 ID_DIGITS = 12
 """Digits of an id that are shown; any unambiguous prefix is accepted."""
@@ -93,13 +95,13 @@ def show_(client: Client, *, digits: str, source: str | None) -> Output:
     return Output(record, _record(record))
 
 
-def _record(record: dict[str, Any]) -> Iterator[str]:
+def _record(record: Document) -> Iterator[str]:
     request = record["request"]
     yield from pairs(
         [
             ("id", request["id"]),
             ("source", request["source"]),
-            ("received", when(request["received_ms"])),
+            ("received", when(request["received_ms"], now_ms=record.now_ms)),
             ("reason", request["reason"]),
         ]
     )
@@ -140,7 +142,7 @@ def _retried(result: dict[str, int]) -> Iterator[str]:
         yield "Nothing to retry: no unreadable request matches."
     for name, words in _RETRIED.items():
         if result[name]:
-            yield f"{result[name]} {words}."
+            yield f"{number(result[name])} {words}."
 
 
 _RETRIED = {
@@ -174,7 +176,7 @@ def discard(
         return Output(
             result, discardable(result["reasons"], of="source", what="unreadable request")
         )
-    return Output(result, [f"{result['discarded']} discarded."])
+    return Output(result, [f"{number(result['discarded'])} discarded."])
 
 
 def _path_of_one(

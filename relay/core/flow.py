@@ -4,6 +4,8 @@ from typing import Literal
 
 import msgspec
 
+from relay.core.units import number
+
 LONGEST_S = 10 * 86_400
 """Longest time that is told; an estimate of a longer one is worth nothing."""
 
@@ -63,7 +65,7 @@ def place(ahead: int, *, is_more: bool, flow: Flow | None) -> str:
     """Say where a delivery waits: `behind 30,309, about 17 h`; empty if nothing is ahead of it."""
     if not ahead:
         return ""
-    text = f"behind more than {ahead:,}" if is_more else f"behind {ahead:,}"
+    text = f"behind more than {number(ahead)}" if is_more else f"behind {number(ahead)}"
     if flow is None or not flow.out_per_minute:
         return text
     seconds = ahead / flow.out_per_minute * 60
@@ -72,7 +74,7 @@ def place(ahead: int, *, is_more: bool, flow: Flow | None) -> str:
 
 def rate(per_minute: float) -> str:
     """Format deliveries a minute: `168`, `0.4`."""
-    return f"{per_minute:,.0f}" if per_minute >= 10 else f"{per_minute:.1f}".removesuffix(".0")
+    return number(per_minute) if per_minute >= 10 else f"{per_minute:.1f}".removesuffix(".0")
 
 
 def about(seconds: float, *, is_least: bool = False) -> str:

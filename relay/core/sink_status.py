@@ -4,7 +4,7 @@ from typing import Literal
 
 import msgspec
 
-from relay.core.flow import Flow
+from relay.core.flow import Flow, outlook
 from relay.core.refusals import Refusals
 
 State = Literal["active", "throttled", "parked", "paused"]
@@ -32,6 +32,22 @@ REASON_WORDS: dict[WaitReason, str] = {
     "owner": "its owner to change",
 }
 """For people, after "waits for"."""
+
+STANDSTILL_MS = 60_000
+"""The dispatcher is built anew at the same time, which mostly ends it."""
+
+
+def stands_still(since_ms: int | None, *, now_ms: int) -> bool:
+    """Whether due deliveries have not begun for too long, for no reason."""
+    return since_ms is not None and now_ms - since_ms > STANDSTILL_MS
+
+
+def outlook_of(
+    state: str, since_ms: int | None, flow: Flow | None, *, pending: int | None, now_ms: int
+) -> str:
+    """Say when nothing will wait any longer; `since_ms` is that of a standstill."""
+    is_still = stands_still(since_ms, now_ms=now_ms)
+    return outlook(flow, state="stands still" if is_still else state, pending=pending)
 
 
 class SinkStatus(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,6 +14,7 @@ from relay.core.event import (
     Event,
     engagement,
 )
+from relay.core.units import number
 from relay.reconciliation.reasons import WORDS, Reason
 from relay.store.reconstructions import FactOutcome, NamedFact, ReconstructionOutcome
 
@@ -164,7 +165,7 @@ def _reconstructed(report: Report, *, dry_run: bool) -> Iterable[str]:
     yield f"{_count(total, 'event')} {verb}" + _parts(report.events)
     if report.milestones:
         counts = {name: report.milestones.get(name) for name in MILESTONES}
-        parts = ", ".join(f"{count} at {name}" for name, count in counts.items() if count)
+        parts = ", ".join(f"{number(count)} at {name}" for name, count in counts.items() if count)
         yield f"of video.watched: {parts}"
     if report.leads_without_fields:
         yield f"{_count(report.leads_without_fields, 'lead')} without fields: the API has none"
@@ -173,7 +174,7 @@ def _reconstructed(report: Report, *, dry_run: bool) -> Iterable[str]:
     if report.arrived:
         yield f"{_count(report.arrived, 'original')} arrived meanwhile"
     if report.erased:
-        yield f"{report.erased} refused, because they are about erased persons"
+        yield f"{number(report.erased)} refused, because they are about erased persons"
 
 
 def _left_out(report: Report) -> Iterable[str]:
@@ -190,9 +191,9 @@ def _left_out(report: Report) -> Iterable[str]:
 
 def _rest(report: Report) -> Iterable[str]:
     for reason, count in sorted(report.unknown.items()):
-        yield f"cannot be known: {_words(reason)} ({count})"
+        yield f"cannot be known: {_words(reason)} ({number(count)})"
     for reason, count in sorted(report.left.items()):
-        yield f"left for the next run: {_words(reason)} ({count})"
+        yield f"left for the next run: {_words(reason)} ({number(count)})"
 
 
 def explained(fact: NamedFact) -> NamedFact:
@@ -205,9 +206,9 @@ def _words(reason: str) -> str:
 
 
 def _parts(counts: Mapping[str, int]) -> str:
-    parts = ", ".join(f"{count} {name}" for name, count in sorted(counts.items()))
+    parts = ", ".join(f"{number(count)} {name}" for name, count in sorted(counts.items()))
     return f": {parts}" if parts else ""
 
 
 def _count(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"
+    return f"{number(count)} {noun}{'' if count == 1 else 's'}"

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -32,12 +32,22 @@ class LeftState(msgspec.Struct, frozen=True):
     """Whether its last sends had parked it, whatever became of it and the relay since."""
 
 
+class Change(NamedTuple):
+    """A state that a sink has come into."""
+
+    state: State | None
+    """None if it is unknown from now on."""
+    since_ms: int | None = None
+    """Its beginning, if that is not now."""
+
+
 class SinkStates(Protocol):
     """States of all sinks; all methods may raise StoreError."""
 
-    async def note(self, states: Mapping[str, State | None], *, now_ms: int) -> None:
-        """Store the states that sinks are in from now on; the same state again changes nothing.
+    async def note(self, changes: Mapping[str, Change], *, now_ms: int) -> None:
+        """Store the states that sinks are in; the same state again changes nothing.
 
+        A state began when the change says, or now where that is before the last stored change.
         Later changes, from before the clock was set back, are replaced by their last state. Changes
         of over `KEPT_MS` ago are removed.
         """

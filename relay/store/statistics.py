@@ -51,6 +51,14 @@ class AttemptSummary(msgspec.Struct, frozen=True, kw_only=True):
 class Statistics(Protocol):
     """Counts of bounded cost; all methods may raise StoreError."""
 
+    async def keep_up(self) -> None:
+        """Count what has come since the last look, so that the next one is quick."""
+        ...
+
+    async def last_minute(self) -> int:
+        """Count the new events of the last minute."""
+        ...
+
     async def minutes(self, since_ms: int, until_ms: int) -> Sequence[Minute]:
         """Count by minute, from the minute of `since_ms` on; `until_ms` is exclusive.
 

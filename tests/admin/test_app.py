@@ -27,9 +27,9 @@ from relay.store import Store
 from relay.store.sqlite.opening import open_store
 from relay.store.sqlite.settings import SqliteSettings
 from relay.store.sqlite.store import SqliteStore
+from relay.telemetry.ack_times import AckTimes
 from relay.telemetry.activity_stream import ActivityStream
 from relay.telemetry.metrics import Metrics
-from relay.telemetry.recent_counts import RecentCounts
 from relay.telemetry.traffic import Traffic
 from tests.conftest import ManualClock
 from tests.guarantees.process import http_client
@@ -84,7 +84,7 @@ async def serving(
             activity=ActivityStream(clock),
             clock=clock,
             metrics=metrics,
-            recent=RecentCounts(metrics, clock),
+            ack_times=AckTimes(metrics, clock),
             started_ms=clock.now_ms(),
             downtime=lambda: None,
             traffic=Traffic(),

@@ -188,7 +188,7 @@ async def test_unreadable_requests_are_reported(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("off_s", "what"),
     [
-        (90, "this host's clock is 1 min ahead of the sender's (source main)"),
+        (90, "this host's clock is 1 min 30 s ahead of the sender's (source main)"),
         (900, "every request of source main is too old or in the future"),
     ],
 )

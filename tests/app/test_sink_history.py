@@ -46,6 +46,8 @@ class Bench:
     store: SqliteStore
     clock: LoopClock
     states: dict[str, State] = field(default_factory=lambda: dict[str, State](crm="active"))
+    since_ms: int | None = None
+    """Of all states; None if they do not say."""
     commits: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -67,7 +69,7 @@ class Bench:
 
     def statuses(self) -> Mapping[str, SinkStatus]:
         return {
-            name: SinkStatus(name=name, type="http", state=state)
+            name: SinkStatus(name=name, type="http", state=state, since_ms=self.since_ms)
             for name, state in self.states.items()
         }
 
@@ -139,6 +141,24 @@ async def test_a_sink_that_is_parked_many_times_is_recorded_five_times_a_round(
             bench.change("active" if bench.states["crm"] == "parked" else "parked")
             await asyncio.sleep(0.1)
         assert len(bench.commits) - commits <= 2 * WRITES_MAX + 1
+
+
+async def test_a_change_is_recorded_with_the_time_at_which_it_began(bench: Bench) -> None:
+    async with bench.recording():
+        bench.states["crm"], bench.since_ms = "parked", bench.clock.now_ms() + 17
+        await rounds(1)
+    assert await bench.spans() == [("active", 0, 1017), ("parked", 1017, None)]
+
+
+async def test_a_stop_records_what_has_changed_since_the_last_look(bench: Bench) -> None:
+    async with bench.recording():
+        bench.states["crm"] = "parked"
+        history = bench.history()
+        await history.record_at_stop()
+        assert [state for state, *_ in await bench.spans()] == ["active", "parked"]
+    with service.logging_to_memory():
+        bench.store._writer.mark_broken(StoreBroken("the store is damaged"))
+        await history.record_at_stop()
 
 
 async def test_an_idle_relay_writes_nothing(bench: Bench) -> None:

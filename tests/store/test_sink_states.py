@@ -8,7 +8,7 @@ import pytest
 
 from relay.core.sink_status import State
 from relay.store import Store
-from relay.store.sink_states import KEPT_MS, LeftState, Span
+from relay.store.sink_states import KEPT_MS, Change, LeftState, Span
 from tests.conftest import NOW_MS, ManualClock
 from tests.store.places import Place, PostgresPlace
 
@@ -24,7 +24,8 @@ async def store(place: Place) -> AsyncIterator[Store]:
 
 
 async def note(store: Store, at_ms: int, **states: State | None) -> None:
-    await store.sink_states.note(states, now_ms=at_ms)
+    changes = {sink: Change(state) for sink, state in states.items()}
+    await store.sink_states.note(changes, now_ms=at_ms)
 
 
 async def spans(
@@ -106,6 +107,25 @@ async def test_the_same_state_again_adds_no_row(store: Store, place: Place) -> N
     await note(store, NOW_MS, crm="active", gone=None)
     await note(store, NOW_MS + 5, crm="active", gone=None)
     assert rows(place) == [("crm", NOW_MS, "active")]
+
+
+async def test_a_state_is_recorded_from_its_beginning_on(store: Store) -> None:
+    await note(store, NOW_MS, crm="active")
+    changes: list[tuple[State, int, int]] = [
+        ("parked", 7, 10),
+        ("active", 3, 20),
+        ("paused", 99, 30),
+    ]
+    for state, since_ms, now_ms in changes:
+        change = Change(state, NOW_MS + since_ms)
+        await store.sink_states.note({"crm": change}, now_ms=NOW_MS + now_ms)
+    # Neither before the last change nor in the future.
+    assert await spans(store) == [
+        ("active", 0, 7),
+        ("parked", 7, 20),
+        ("active", 20, 30),
+        ("paused", 30, None),
+    ]
 
 
 async def test_spans_begin_at_the_requested_time(store: Store) -> None:

@@ -97,6 +97,34 @@ async def test_the_minutes_count_receipts_and_ends_of_attempts(
     ]
 
 
+async def test_later_looks_count_what_has_come_since(
+    store: Store, place: Place, clock: ManualClock, small_steps: None
+) -> None:
+    for look in range(3):
+        times_ms = [NOW_MS + look * MINUTE_MS - n for n in range(25)]
+        place.rows("DELETE FROM relay.events")
+        rows = [("main", f"{look}-{n}", "lead.captured", at, b"") for n, at in enumerate(times_ms)]
+        seqs = [(100 * look + n, *row) for n, row in enumerate(rows, 1)]
+        insert(place, "events", "seq, source, id, kind, received_at, digest", seqs)
+        attempt(place, *(Made(at_ms, 0) for at_ms in times_ms))
+        clock.ms = NOW_MS + look * MINUTE_MS
+        await store.statistics.keep_up()
+        assert await store.statistics.last_minute() == 25
+        minutes = await store.statistics.minutes(NOW_MS - 10 * MINUTE_MS, clock.ms + 1)
+        assert sum(each.accepted or 0 for each in minutes) == 25 * (look + 1)
+        assert sum(each.delivered or 0 for each in minutes) == 25 * (look + 1)
+
+
+async def test_reconstructed_events_are_not_counted_as_acknowledged(
+    store: Store, place: Place
+) -> None:
+    receive(place, [NOW_MS, NOW_MS])
+    place.rows("UPDATE relay.events SET reconstructed = 1 WHERE id = 'e0'")
+    (minute,) = await store.statistics.minutes(NOW_MS, NOW_MS + 1)
+    assert minute.accepted == 1
+    assert await store.statistics.last_minute() == 1
+
+
 async def test_a_clock_that_was_set_back_hides_no_newer_event(
     store: Store, place: Place, small_steps: None
 ) -> None:

@@ -3,16 +3,16 @@
 from collections.abc import Sequence
 
 import msgspec
-from msgspec.structs import fields
 from starlette.exceptions import HTTPException
 
 from relay.admin.api.filters import require_known
 from relay.admin.api.parameters import Number
 from relay.admin.operation import Nothing, Operation
 from relay.admin.services import AdminServices
+from relay.core.errors import StoreError
 from relay.core.minutes import DAY_MS, HOUR_MS, Minute
 from relay.store.statistics import AttemptSummary
-from relay.telemetry.recent_counts import AcknowledgementRate
+from relay.telemetry.ack_times import AckQuantiles
 
 SPAN_MAX_MS = DAY_MS
 
@@ -38,9 +38,11 @@ class AttemptsOf(msgspec.Struct, frozen=True, kw_only=True):
     since_ms: Number | None = None
 
 
-class Acceptance(AcknowledgementRate, frozen=True, kw_only=True):
-    """The rate of new events, with the time of the last one."""
+class Acceptance(AckQuantiles, frozen=True, kw_only=True):
+    """The rate of new events at all relays of the store, with the time of the last one."""
 
+    last_minute: int | None
+    """New events in the last minute; None if the store cannot be read."""
     last_ms: int | None
     """Receipt of the last new event, also of an earlier process; None before the first."""
 
@@ -52,10 +54,7 @@ async def count_minutes(admin: AdminServices, span: Span) -> Minutes:
     since_ms = until_ms - HOUR_MS if span.since_ms is None else span.since_ms
     if not 0 <= until_ms - since_ms <= SPAN_MAX_MS:
         raise HTTPException(422, "The time is over a day, or ends before it begins.")
-    minutes: Sequence[Minute] | None = admin.recent.minutes(since_ms, until_ms)
-    if minutes is None:
-        minutes = await admin.store.statistics.minutes(since_ms, until_ms)
-    return Minutes(minutes=minutes)
+    return Minutes(minutes=await admin.store.statistics.minutes(since_ms, until_ms))
 
 
 async def summarize_attempts(admin: AdminServices, query: AttemptsOf) -> AttemptSummary:
@@ -68,14 +67,25 @@ async def summarize_attempts(admin: AdminServices, query: AttemptsOf) -> Attempt
 
 async def show_acceptance(admin: AdminServices, _: Nothing) -> Acceptance:
     """The rate of new events, and the durations of acknowledgements."""
-    rate = admin.recent.rate()
+    quantiles = admin.ack_times.quantiles()
     last_ms = [
         at_ms
         for source in admin.rotations.sources
         for at_ms in admin.metrics.last_events_ms(source).values()
     ]
-    values = {each.name: getattr(rate, each.name) for each in fields(AcknowledgementRate)}
-    return Acceptance(**values, last_ms=max(last_ms, default=None))
+    return Acceptance(
+        last_minute=await _last_minute(admin),
+        last_ms=max(last_ms, default=None),
+        median_s=quantiles.median_s,
+        p99_s=quantiles.p99_s,
+    )
+
+
+async def _last_minute(admin: AdminServices) -> int | None:
+    try:
+        return await admin.store.statistics.last_minute()
+    except StoreError:
+        return None
 
 
 OPERATIONS = (

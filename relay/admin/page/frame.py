@@ -1,4 +1,8 @@
-"""The frame of a page: navigation, dead letters in it, and the notice of the last action."""
+"""The frame of a page: navigation, dead letters in it, and the notice of the last action.
+
+A view that has read the dead letters has them in its context as `dead`: a second read could say
+another number on the same page.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -35,6 +39,7 @@ class Frame:
         status: int = 200,
     ) -> Response:
         """Render a view with its context."""
+        dead = context["dead"] if "dead" in context else await _dead(visit.admin)
         return await rendering.page(
             request,
             view.template,
@@ -43,10 +48,9 @@ class Frame:
             view=view,
             section=next((each for each in SECTIONS if view in each.views), None),
             sections=SECTIONS,
-            dead=await _dead(visit.admin),
             notice=self._notices.find(request.query_params.get(NOTICE, "")),
             is_form=request.method == "POST",
-            **context,
+            **{**context, "dead": dead},
         )
 
     async def show_problem(self, visit: Visit, request: Request, problem: Problem) -> Response:

@@ -50,6 +50,9 @@ TOPICS: Mapping[str, Topic] = {
     "replay": "changes",
     "reconciliation": "changes",
     "reconstructed": "events",
+    "arrived elsewhere": "events",
+    "settled elsewhere": "deliveries",
+    "state elsewhere": "sinks",
 }
 """Topic of each activity."""
 

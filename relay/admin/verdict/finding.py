@@ -4,7 +4,7 @@ from typing import Literal
 
 import msgspec
 
-from relay.core.units import span
+from relay.core.units import duration, number
 
 Severity = Literal["page", "ticket", "info"]
 """Page: events are being lost, or soon will be. Ticket: needs action within a working day.
@@ -36,9 +36,9 @@ def is_over(since_ms: int | None, limit_ms: int, *, now_ms: int) -> bool:
 
 
 def requests(count: int) -> str:
-    return "1 request" if count == 1 else f"{count} requests"
+    return "1 request" if count == 1 else f"{number(count)} requests"
 
 
 def ahead(skew_s: float, *, of: str) -> str:
     """Describe a clock relative to another one."""
-    return f"{span(abs(skew_s) * 1000)} {'ahead of' if skew_s > 0 else 'behind'} {of}"
+    return f"{duration(abs(skew_s) * 1000)} {'ahead of' if skew_s > 0 else 'behind'} {of}"

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from relay.admin.facts import Facts
 from relay.admin.verdict.finding import Finding
-from relay.core.units import span
+from relay.core.units import duration
 
 NAMED_MAX = 3
 
@@ -21,7 +21,7 @@ def findings(facts: Facts) -> Iterator[Finding]:
         )
     if facts.unacknowledged:
         first, *others = facts.unacknowledged
-        lost = span(facts.unacknowledged_loss_ms)
+        lost = duration(facts.unacknowledged_loss_ms)
         yield Finding(
             severity="ticket",
             what="events were lost while the relay was away",

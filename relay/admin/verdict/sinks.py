@@ -7,14 +7,11 @@ from relay.admin.facts import SinkFacts
 from relay.admin.verdict.finding import Finding, Severity, is_over
 from relay.core.flow import Flow, about, rates
 from relay.core.minutes import DAY_MS, MINUTE_MS
-from relay.core.sink_status import SinkStatus
-from relay.core.units import span
+from relay.core.sink_status import SinkStatus, stands_still
+from relay.core.units import number, span
 
 THROTTLED_MS = 15 * MINUTE_MS
 """A destination's restart or update takes less."""
-
-STANDSTILL_MS = MINUTE_MS
-"""The dispatcher is built anew at the same time, which mostly ends it."""
 
 BEHIND_MS = 30 * MINUTE_MS
 PAUSED_MS = 2 * DAY_MS
@@ -25,18 +22,13 @@ def findings(sink: SinkFacts, *, now_ms: int) -> Iterator[Finding]:
         yield from _gone(sink, now_ms=now_ms)
     elif sink.condition.state == "standby":
         pass  # The cluster's findings have it, if it lasts.
-    elif stands_still(sink.condition, now_ms=now_ms):
+    elif stands_still(sink.condition.stands_still_since_ms, now_ms=now_ms):
         yield _still(sink, sink.condition, now_ms=now_ms)
     elif sink.condition.state == "active":
         yield from _slow(sink, sink.condition, now_ms=now_ms)
     else:
         yield _closed(sink, sink.condition, now_ms=now_ms)
     yield from _dead_letters(sink)
-
-
-def stands_still(status: SinkStatus, *, now_ms: int) -> bool:
-    """Whether due deliveries have not begun for too long, for no reason."""
-    return is_over(status.stands_still_since_ms, STANDSTILL_MS, now_ms=now_ms)
 
 
 def _still(sink: SinkFacts, status: SinkStatus, *, now_ms: int) -> Finding:
@@ -145,9 +137,10 @@ def _falling_behind(sink: SinkFacts, flow: Flow, why: str) -> Finding:
 
 def _dead_letters(sink: SinkFacts) -> Iterator[Finding]:
     if sink.dead:
+        letters = "dead letters" if sink.dead > 1 else "dead letter"
         yield Finding(
             severity="ticket",
-            what=f"sink {sink.name} has {sink.dead} dead letter{'s' if sink.dead > 1 else ''}",
+            what=f"sink {sink.name} has {number(sink.dead)} {letters}",
             since_ms=sink.dead_since_ms,
             why=sink.dead_reason or "reason unknown",
             next=f"relay dead-letters list --sink {shlex.quote(sink.name)}",
@@ -160,4 +153,4 @@ def _backlog(sink: SinkFacts, *, now_ms: int) -> str:
         return "backlog unknown"
     oldest_ms = sink.oldest_pending_ms
     age = "" if oldest_ms is None else f", the oldest for {span(now_ms - oldest_ms)}"
-    return f"{sink.pending:,} pending{age}"
+    return f"{number(sink.pending)} pending{age}"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from relay.admin.facts import SourceFacts
 from relay.admin.verdict.finding import Finding, ahead, is_over, requests
 from relay.core.minutes import MINUTE_MS
-from relay.core.units import span
+from relay.core.units import duration, span
 
 REFUSED_MS = 15 * MINUTE_MS
 """Age from which refused signatures are ignored; the sender's waits are shorter."""
@@ -100,7 +100,7 @@ def _unreconciled(source: SourceFacts) -> Iterator[Finding]:
     absences = source.unreconciled
     if not absences:
         return
-    lost = span(sum(each.lacks.to_ms - each.lacks.from_ms for each in absences if each.lacks))
+    lost = duration(sum(each.lacks.to_ms - each.lacks.from_ms for each in absences if each.lacks))
     name = shlex.quote(source.name)
     if source.reconciles_by_itself:
         yield Finding(
@@ -148,7 +148,7 @@ def _clock(source: SourceFacts, clock: str, *, is_untimely: bool) -> Iterator[Fi
 
 def _untimely(skew_s: float, clock: str) -> str:
     """Say how far off a request was, and what that means."""
-    age = span(abs(skew_s) * 1000)
+    age = duration(abs(skew_s) * 1000)
     if skew_s < 0:
         return f"the last was signed {age} in the future: {clock} or the sender's is wrong"
     return (

@@ -1,5 +1,6 @@
 """The group of `relay endpoint`, and its commands that only ask or remove."""
 
+import time
 from collections.abc import Iterator
 
 import click
@@ -60,7 +61,10 @@ def deliveries(sender: SenderApi) -> Output:
     """List the video service's last attempts, the newest first."""
     attempts = sender.ask(lambda api: api.deliveries(sender.endpoint))
     document = {"source": sender.source, "deliveries": attempts}
-    return Output(document, table(map(_row, attempts), empty="no attempt yet"))
+    # The service does not say what time it is.
+    now_ms = time.time_ns() // 1_000_000
+    rows = [_row(attempt, now_ms=now_ms) for attempt in attempts]
+    return Output(document, table(rows, empty="no attempt yet"))
 
 
 @endpoint.command()
@@ -88,16 +92,16 @@ def _removed(sender: SenderApi, unnoted: str | None) -> Iterator[str]:
     yield f"Take `endpoint` out of its [source.api] in {safe(str(sender.file))}."
 
 
-def _row(attempt: WebhookAttempt) -> dict[str, object]:
+def _row(attempt: WebhookAttempt, *, now_ms: int) -> dict[str, object]:
     response = attempt.response
     if response is not None and len(response) > RESPONSE_CHARS:
         response = f"{response[:RESPONSE_CHARS]}..."
     return {
-        "when": ago(attempt.started_ms),
+        "when": ago(attempt.started_ms, now_ms=now_ms),
         "event": attempt.event,
         "id": attempt.event_id,
         "attempt": attempt.number,
         "state": attempt.state,
-        "status": attempt.status,
+        "status": None if attempt.status is None else str(attempt.status),
         "response": response,
     }

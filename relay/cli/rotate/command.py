@@ -1,7 +1,6 @@
 """The group of `relay rotate`, and its commands for a rotation by hand."""
 
 from collections.abc import Iterator
-from typing import Any
 from urllib.parse import quote
 
 import click
@@ -11,6 +10,7 @@ from relay.cli.moments import duration
 from relay.cli.output import moment, pairs, when
 from relay.cli.parameters import name_option, parsed
 from relay.cli.printing import Output
+from relay.cli.responses import Document
 from relay.cli.rotate.run import run
 from relay.cli.rotate.view import counts, finished
 from relay.core.config_values import Duration
@@ -78,13 +78,16 @@ def status(client: Client, *, source: str) -> Output:
     return Output(view, _state(source, view))
 
 
-def _state(source: str, view: dict[str, Any]) -> Iterator[str]:
+def _state(source: str, view: Document) -> Iterator[str]:
     if view["state"] == "none":
         yield f"{source}: no rotation, or it has expired."
         return
     state = "armed" if view["state"] == "armed" else "finished, keeps no further requests"
     yield f"{source}: {state}"
-    times = [(name, when(view[f"{name}_ms"])) for name in ("begun", "until", "expires")]
+    times = [
+        (name, when(view[f"{name}_ms"], now_ms=view.now_ms))
+        for name in ("begun", "until", "expires")
+    ]
     yield from pairs([*times, *counts(view)], indent="  ")
 
 

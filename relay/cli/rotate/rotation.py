@@ -18,6 +18,7 @@ from relay.cli.rotate.view import counts
 from relay.cli.sender_api import SenderApi
 from relay.core.config_values import Secret
 from relay.core.errors import RelayError
+from relay.core.units import number
 from relay.video_service.api.errors import ApiError
 
 WAITS_S = (1.0, 5.0)
@@ -46,10 +47,11 @@ class Rotation:
         if interrupted is None or interrupted.step == "rotating":
             self._check()
             if interrupted is not None:
-                self._recover(interrupted)
+                self._recover(interrupted, now_ms=now_ms)
             self._rotate(now_ms=now_ms)
         else:
-            self._say(f"an earlier run{_begun(interrupted)} wrote the new secret: finishing it")
+            begun = _begun(interrupted, now_ms=now_ms)
+            self._say(f"an earlier run{begun} wrote the new secret: finishing it")
         view = self._finish()
         document = {
             "endpoint": self._sender.endpoint,
@@ -68,11 +70,12 @@ class Rotation:
             error.add_note("nothing was changed")
             raise
 
-    def _recover(self, interrupted: Interrupted) -> None:
+    def _recover(self, interrupted: Interrupted, *, now_ms: int) -> None:
         """Use the secret that an earlier run may have written, before another one replaces it."""
         self._uncertain = True
+        begun = _begun(interrupted, now_ms=now_ms)
         self._say(
-            f"an earlier run{_begun(interrupted)} was interrupted as the API rotated: the secret "
+            f"an earlier run{begun} was interrupted as the API rotated: the secret "
             "that it may have received is lost, so it rotates once more"
         )
         self._relay.admit()
@@ -138,7 +141,7 @@ class Rotation:
                 error.add_note(str(fault))
             error.add_note(f"the new secret is in {self._file.path}: run the command again")
             raise
-        self._say(f"4/5  the relay uses it; {view['verified']} kept requests were admitted")
+        self._say(f"4/5  the relay uses it; {number(view['verified'])} kept requests were admitted")
         self._say("5/5  no other requests are kept any more")
         with suppress(OSError):
             self._journal.remove()
@@ -162,6 +165,6 @@ _UNVERIFIED = (
 )
 
 
-def _begun(interrupted: Interrupted) -> str:
+def _begun(interrupted: Interrupted, *, now_ms: int) -> str:
     begun_ms = interrupted.begun_ms
-    return "" if begun_ms is None else f", begun {when(begun_ms)},"
+    return "" if begun_ms is None else f", begun {when(begun_ms, now_ms=now_ms)},"

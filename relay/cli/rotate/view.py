@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from relay.cli.output import moment, pairs
+from relay.core.units import number
 
 
 def finished(source: str, view: dict[str, Any]) -> Iterator[str]:
@@ -24,4 +25,4 @@ def counts(view: dict[str, Any]) -> Iterator[tuple[str, object]]:
         yield name, view[name]
     yield "unverified", view["waiting"]
     if view["dropped"]:
-        yield "dropped", f"{view['dropped']}, over a limit"
+        yield "dropped", f"{number(view['dropped'])}, over a limit"

@@ -3,10 +3,9 @@
 from collections.abc import Collection, Mapping, Sequence
 
 from relay.core.minutes import MINUTE_MS
-from relay.core.sink_status import State
 from relay.store.postgres.driver import Database
 from relay.store.postgres.shared import Part
-from relay.store.sink_states import KEPT_MS, LeftState, Span, spans_since
+from relay.store.sink_states import KEPT_MS, Change, LeftState, Span, spans_since
 
 SKEW_MS = MINUTE_MS
 """Time by which another relay's clock may be ahead."""
@@ -49,12 +48,18 @@ WHERE at > %(now)s AND {_IS_AHEAD.format(row="s")}
 """
 _CHANGE = """
 INSERT INTO relay.sink_states (sink, at, state)
-SELECT noted.sink, %(now)s, noted.state
-FROM unnest(%(sinks)b::text[], %(states)b::text[]) AS noted(sink, state)
-WHERE noted.state IS DISTINCT FROM (
-    SELECT last.state FROM relay.sink_states AS last WHERE last.sink = noted.sink
-    ORDER BY last.at DESC LIMIT 1
-)
+SELECT noted.sink,
+    CASE
+        WHEN noted.since > coalesce(last.at, 0) THEN least(noted.since, %(now)s) ELSE %(now)s
+    END,
+    noted.state
+FROM unnest(%(sinks)b::text[], %(states)b::text[], %(since)b::bigint[])
+    AS noted(sink, state, since)
+LEFT JOIN LATERAL (
+    SELECT s.at, s.state FROM relay.sink_states AS s WHERE s.sink = noted.sink
+    ORDER BY s.at DESC LIMIT 1
+) AS last ON true
+WHERE noted.state IS DISTINCT FROM last.state
 ORDER BY noted.sink
 ON CONFLICT (sink, at) DO UPDATE SET state = excluded.state
 """
@@ -73,10 +78,11 @@ DELETE FROM relay.sink_states WHERE (sink, at) IN (
 class PostgresSinkStates(Part):
     """Fulfils `relay.store.sink_states.SinkStates`."""
 
-    async def note(self, states: Mapping[str, State | None], *, now_ms: int) -> None:
+    async def note(self, changes: Mapping[str, Change], *, now_ms: int) -> None:
         values = {
-            "sinks": list(states.keys()),
-            "states": list(states.values()),
+            "sinks": list(changes),
+            "states": [each.state for each in changes.values()],
+            "since": [each.since_ms for each in changes.values()],
             "now": now_ms,
             "old": now_ms - KEPT_MS,
         }

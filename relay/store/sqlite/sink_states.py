@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 
 from relay.core.sink_status import State
-from relay.store.sink_states import KEPT_MS, LeftState, Span, spans_since
+from relay.store.sink_states import KEPT_MS, Change, LeftState, Span, spans_since
 from relay.store.sqlite.driver import sqlite3
 from relay.store.sqlite.shared import Part
 
@@ -35,8 +35,11 @@ DELETE FROM sink_states AS s WHERE at > :now AND {_IS_FOLLOWED.format(until="9e1
 """
 _MOVE_LATER = "UPDATE OR REPLACE sink_states SET at = :now WHERE at > :now"
 _CHANGE = """
-INSERT INTO sink_states SELECT :sink, :now, :state
-WHERE :state IS NOT (SELECT state FROM sink_states WHERE sink = :sink ORDER BY at DESC LIMIT 1)
+WITH last AS (SELECT at, state FROM sink_states WHERE sink = :sink ORDER BY at DESC LIMIT 1)
+INSERT INTO sink_states
+SELECT :sink,
+    iif(:since_ms > coalesce((SELECT at FROM last), 0), min(:since_ms, :now), :now), :state
+WHERE :state IS NOT (SELECT state FROM last)
 ON CONFLICT DO UPDATE SET state = excluded.state
 """
 _FORGET = f"""
@@ -48,14 +51,14 @@ _FORGET_UNKNOWN = "DELETE FROM sink_states WHERE at <= :old AND state IS NULL"
 class SqliteSinkStates(Part):
     """Fulfils `relay.store.sink_states.SinkStates`."""
 
-    async def note(self, states: Mapping[str, State | None], *, now_ms: int) -> None:
+    async def note(self, changes: Mapping[str, Change], *, now_ms: int) -> None:
         now, old = {"now": now_ms}, {"old": now_ms - KEPT_MS}
-        changes = [{"sink": sink, "state": state} | now for sink, state in states.items()]
+        rows = [{"sink": sink, **each._asdict(), **now} for sink, each in changes.items()]
 
         def note(db: sqlite3.Connection) -> None:
             db.execute(_DROP_LATER, now)
             db.execute(_MOVE_LATER, now)
-            db.executemany(_CHANGE, changes)
+            db.executemany(_CHANGE, rows)
             db.execute(_FORGET, old)
             db.execute(_FORGET_UNKNOWN, old)
 

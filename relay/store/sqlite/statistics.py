@@ -1,21 +1,28 @@
 """Counts of the newest events and attempts in SQLite."""
 
-from relay.core.minutes import MINUTE_MS
+from relay.store.rows import ORIGINAL
 from relay.store.sqlite.driver import Row, sqlite3
 from relay.store.sqlite.shared import Part
-from relay.store.stepwise_statistics import DURATION
+from relay.store.stepwise_statistics import DURATION, SECOND_MS, Numbers
 
+_LAST = """
+SELECT coalesce((SELECT max(seq) FROM events), 0), coalesce((SELECT max(rowid) FROM attempts), 0)
+"""
 _ACCEPTED = f"""
-SELECT min(seq), received_at - received_at % {MINUTE_MS}, 'accepted', count(*)
-FROM (SELECT seq, received_at FROM events WHERE seq < ? ORDER BY seq DESC LIMIT ?)
+SELECT min(seq), received_at - received_at % {SECOND_MS}, 'accepted',
+    count(*) FILTER (WHERE reconstructed = {ORIGINAL})
+FROM (
+    SELECT seq, received_at, reconstructed FROM events
+    WHERE seq > ? AND seq < ? ORDER BY seq DESC LIMIT ?
+)
 GROUP BY 2
 """
 _ATTEMPTED = f"""
-SELECT min(number), ended - ended % {MINUTE_MS},
+SELECT min(number), ended - ended % {SECOND_MS},
     iif(result = 'delivered', 'delivered', 'failed') AS kind, count(*)
 FROM (
     SELECT rowid AS number, started_at + duration_ms AS ended, result
-    FROM attempts WHERE rowid < ? ORDER BY rowid DESC LIMIT ?
+    FROM attempts WHERE rowid > ? AND rowid < ? ORDER BY rowid DESC LIMIT ?
 )
 GROUP BY 2, 3
 """
@@ -34,11 +41,15 @@ GROUP BY 2, 3, 4, 5
 class SqliteSteps(Part):
     """Fulfils `relay.store.stepwise_statistics.Steps`."""
 
-    async def accepted(self, before: int, limit: int) -> list[Row]:
-        return await self._read(_ACCEPTED, before, limit)
+    async def last(self) -> Numbers:
+        (row,) = await self._read(_LAST)
+        return Numbers(*row)
 
-    async def attempted(self, before: int, limit: int) -> list[Row]:
-        return await self._read(_ATTEMPTED, before, limit)
+    async def accepted(self, after: int, before: int, limit: int) -> list[Row]:
+        return await self._read(_ACCEPTED, after, before, limit)
+
+    async def attempted(self, after: int, before: int, limit: int) -> list[Row]:
+        return await self._read(_ATTEMPTED, after, before, limit)
 
     async def of_sink(self, before: int, limit: int, sink: str, since_ms: int) -> list[Row]:
         return await self._read(_OF_SINK, before, limit, sink, since_ms)

@@ -3,10 +3,8 @@
 Values are kept in memory, so a scrape touches neither store nor sinks.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import get_args
-
-import msgspec
 
 from relay.core.delivery import Result
 from relay.core.event import LEAD_CAPTURED, MILESTONES, Outcome
@@ -37,19 +35,6 @@ from relay.telemetry.metrics.store import StoreMetrics
 
 UNKNOWN = "unknown"
 """The source label of requests that match no source's path."""
-
-
-class Counts(msgspec.Struct, frozen=True, kw_only=True):
-    """A copy of some metrics that only grow, by series."""
-
-    accepted: Mapping[object, float]
-    """New events."""
-    delivered: Mapping[object, float]
-    """Successful attempts."""
-    failed: Mapping[object, float]
-    """Other attempts."""
-    acks: Mapping[str, Sequence[int]]
-    """Acknowledgements by source: one count for each of `ACK_BOUNDS`, then of the slower ones."""
 
 
 class Metrics:
@@ -332,15 +317,9 @@ class Metrics:
             if name == source and at_s
         }
 
-    def counts(self) -> Counts:
-        """Return a copy of the counters that show the traffic."""
-        attempts = self._attempts.items()
-        return Counts(
-            accepted={key: count for key, count in self._events.items() if key[2] == "accepted"},
-            delivered={key: count for key, count in attempts if key[1] == "delivered"},
-            failed={key: count for key, count in attempts if key[1] != "delivered"},
-            acks={source: child.counts() for source, child in self._acks.items()},
-        )
+    def acks(self) -> dict[str, tuple[int, ...]]:
+        """Return a copy of the acknowledgements by source and bucket, that of slower ones last."""
+        return {source: child.counts() for source, child in self._acks.items()}
 
     def exposition(self, accept: str) -> tuple[bytes, str]:
         """Render the text and its content type; takes milliseconds, so call it in a thread."""

@@ -1,8 +1,8 @@
-"""Numbers as the page writes them."""
+"""Shares as the page writes them."""
 
 import pytest
 
-from relay.admin.page.text.formats import duration, percent
+from relay.admin.page.text.formats import percent
 
 
 @pytest.mark.parametrize(
@@ -22,20 +22,3 @@ from relay.admin.page.text.formats import duration, percent
 )
 def test_a_share_is_never_rounded_to_all_or_nothing(share: float, text: str) -> None:
     assert percent(share) == text
-
-
-@pytest.mark.parametrize(
-    ("ms", "text"),
-    [
-        (0, "0 ms"),
-        (999.4, "999 ms"),
-        (999.6, "1.0 s"),
-        (9949, "9.9 s"),
-        (9951, "10 s"),
-        (44_100, "44 s"),
-        (59_600, "1 min"),
-        (251_000, "4 min 11 s"),
-    ],
-)
-def test_a_duration_has_no_more_digits_than_people_read(ms: float, text: str) -> None:
-    assert duration(ms) == text

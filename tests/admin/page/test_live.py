@@ -130,6 +130,9 @@ def test_every_activity_has_a_topic() -> None:
         "change",
         "replay",
         "reconciliation",
+        "arrived elsewhere",
+        "settled elsewhere",
+        "state elsewhere",
     }
 
 

@@ -57,6 +57,14 @@ def test_a_template_uses_every_macro_that_it_imports(trees: Trees, name: str) ->
     assert imported(trees[name]) <= called
 
 
+@pytest.mark.parametrize("name", SOURCES)
+def test_no_count_is_printed_without_its_separators(trees: Trees, name: str) -> None:
+    for printed in trees[name].find_all((nodes.Output, nodes.Concat)):
+        assert isinstance(printed, nodes.Output | nodes.Concat)
+        filters = [each.name for each in printed.nodes if isinstance(each, nodes.Filter)]
+        assert not {"length", "count", "sum"} & set(filters), printed.lineno
+
+
 def test_every_macro_is_used_with_each_of_its_parameters(trees: Trees) -> None:
     everything = "".join(SOURCES.values())
     for tree in trees.values():

@@ -1,10 +1,10 @@
-"""Times, numbers and names as the page writes them."""
+"""Times, shares and names as the page writes them, beside those of `core/units.py`."""
 
 import unicodedata
 from datetime import UTC, datetime
 
 from relay.core.flow import rate
-from relay.core.units import size, span
+from relay.core.units import deviation, duration, number, relative, size
 
 _SHOWN = {"\n", "\t"}
 MIDDLE = "…"
@@ -33,39 +33,10 @@ def day(ms: int) -> str:
     return _utc(ms).strftime("%Y-%m-%d")
 
 
-def relative(ms: int, now_ms: int) -> str:
-    """Format a time relative to now: `now`, `3 min ago`, `in 2 h`."""
-    if abs(now_ms - ms) < 1000:
-        return "now"
-    return f"{span(now_ms - ms)} ago" if ms < now_ms else f"in {span(ms - now_ms)}"
-
-
-def duration(ms: float) -> str:
-    """Format how long something took: `84 ms`, `1.2 s`, `44 s`, `4 min 11 s`."""
-    if ms < 999.5:
-        return f"{ms:.0f} ms"
-    if ms < 9950:
-        return f"{ms / 1000:.1f} s"
-    seconds = round(ms / 1000)
-    for length, name, part, part_name in (
-        (86_400, "d", 3600, "h"),
-        (3600, "h", 60, "min"),
-        (60, "min", 1, "s"),
-    ):
-        if seconds >= length:
-            rest = seconds % length // part
-            return f"{seconds // length} {name}" + (f" {rest} {part_name}" if rest else "")
-    return f"{seconds} s"
-
-
 def offset(ms: int) -> str:
     """Format a time after another: `+0.018 s`, `+4 min 22 s`."""
     sign, length = ("+", ms) if ms >= 0 else ("\N{MINUS SIGN}", -ms)
     return sign + (f"{length / 1000:.3f} s" if length < 60_000 else duration(length))
-
-
-def number(count: float) -> str:
-    return f"{count:,.0f}"
 
 
 def percent(share: float) -> str:
@@ -106,6 +77,7 @@ FILTERS = {
     "capitalize_first": capitalize_first,
     "clock": clock,
     "day": day,
+    "deviation": deviation,
     "duration": duration,
     "iso": iso,
     "minute": minute,

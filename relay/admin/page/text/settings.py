@@ -7,10 +7,9 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from relay.admin.page.text.formats import duration
 from relay.core.config_values import Duration, Rate, Secret, Size
 from relay.core.sink import SinkSettings
-from relay.core.units import size
+from relay.core.units import duration, size
 
 _WITH_HOST = frozenset({"url", "servers"})
 """Secret keys that hold a URL: its host is shown, not its user, path or query."""

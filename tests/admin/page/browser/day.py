@@ -20,6 +20,7 @@ from relay.config import Config
 from relay.core.event import LEAD_CAPTURED, VIDEO_WATCHED
 from relay.core.minutes import MINUTE_MS
 from relay.reconciliation.report import About, Report
+from relay.store.sink_states import Change
 from relay.store.sqlite.driver import sqlite3
 from tests import service
 from tests.admin.page.browser.visits import events, lead_of, video
@@ -110,7 +111,6 @@ async def played(folder: Path) -> AsyncIterator[Relay]:
             clock.before_s = 10
             await _send(relay, clock, events(Random(61), 2))
             await _settled(relay)
-            relay.service._recent.sample()
             while await relay.service._store.audience.fill():
                 pass
             clock.before_s = 0
@@ -202,7 +202,7 @@ async def _note_states(relay: Relay, clock: DayClock) -> None:
     """Record the states now: by itself the relay does so some seconds later."""
     async with operating(relay) as operator:
         sinks = await _sinks(operator)
-    states = {name: each["condition"]["state"] for name, each in sinks.items()}
+    states = {name: Change(each["condition"]["state"]) for name, each in sinks.items()}
     await relay.service._store.sink_states.note(states, now_ms=clock.now_ms())
 
 

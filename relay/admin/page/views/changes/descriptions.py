@@ -6,8 +6,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from relay.admin.page.text.formats import number, utc
+from relay.admin.page.text.formats import utc
 from relay.admin.page.visit import PERSONAL_FIELDS, Visit
+from relay.core.units import number
 from relay.store.audit import ChangeRecord
 
 State = Literal["done", "refused", "failed", "running", "cut off"]

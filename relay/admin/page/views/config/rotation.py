@@ -14,10 +14,11 @@ from relay.admin.api.rotation import (
     show_rotation,
 )
 from relay.admin.operation import Nothing
-from relay.admin.page.text.formats import clock, number
+from relay.admin.page.text.formats import clock
 from relay.admin.page.view import Action, View
 from relay.admin.page.visit import Context, Done, Notice, Visit
 from relay.core.minutes import MINUTE_MS
+from relay.core.units import number
 
 MINUTES = (5, 15, 30, 60)
 """Lengths to choose from."""

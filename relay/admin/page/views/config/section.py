@@ -143,7 +143,7 @@ SECTION = Section(
             title="Config",
             template="config.html",
             read=read_config,
-            topics=("config",),
+            topics=("events", "sinks", "config", "changes"),
         ),
         rotation.VIEW,
     ),

@@ -67,11 +67,13 @@ async def read_dead_letters(visit: Visit, chosen: DeadLetterFilter) -> Context:
     reader = ListReader(partial(visit.run, list_dead_letters), "dead_letters", "seq")
     shown = await reader.page(visit.held, "letters", chosen.page)
     reasons = (await visit.run(count_dead_letters, chosen.filter)).reasons
+    total = sum(reason.count for reason in reasons)
     newest = await unreadable.read_requests(visit, UnreadablePage(limit=UNREADABLE_SHOWN))
     return {
         "filters": filter_bar(visit, await _fields(visit, chosen)),
         "before": chosen.before,
-        "total": sum(reason.count for reason in reasons),
+        "total": total,
+        **({} if any(asdict(chosen.filter).values()) else {"dead": total}),
         "causes": [
             cause_of(each, kind=chosen.kind, source=chosen.source)
             for each in reasons[:CAUSES_SHOWN]
@@ -162,7 +164,7 @@ SECTION = Section(
             title="Dead letters",
             template="dead_letters.html",
             read=read_dead_letters,
-            topics=("deliveries", "changes"),
+            topics=("events", "deliveries", "changes"),
         ),
         *unreadable.VIEWS,
     ),

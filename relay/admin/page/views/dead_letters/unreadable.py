@@ -27,10 +27,10 @@ from relay.admin.api.unreadable import (
 from relay.admin.operation import Nothing
 from relay.admin.page.filter_bar import SINCE, UNTIL, Field, filter_bar, same
 from relay.admin.page.lists import Listed, ListReader
-from relay.admin.page.text.formats import number
 from relay.admin.page.text.moments import Time, moment
 from relay.admin.page.view import Action, View
 from relay.admin.page.visit import Context, Done, Notice, Visit
+from relay.core.units import number
 
 SHOWN_MAX = 64 * 1024
 """Characters of a body on the page."""

@@ -4,8 +4,8 @@ from relay.admin.api import dead_letters, replays
 from relay.admin.api.parameters import Order
 from relay.admin.operation import Nothing
 from relay.admin.page.jobs import Job, Part
-from relay.admin.page.text.formats import number
 from relay.admin.page.visit import Done, Notice, Visit
+from relay.core.units import number
 
 
 async def count_replay(visit: Visit, job: Job) -> None:

@@ -13,13 +13,13 @@ from relay.admin.api.events import EventNumber, Listing, RelatedTo, list_events,
 from relay.admin.api.parameters import Number, Text
 from relay.admin.api.sinks import MaybeEvent, OneEvent, SinkName, discard_delivery, retry_sink
 from relay.admin.page.commands import api_request
-from relay.admin.page.text.formats import relative
 from relay.admin.page.view import Action, Download, View
 from relay.admin.page.views.events.content import Content, content
 from relay.admin.page.views.events.steps import Record, next_try
 from relay.admin.page.views.events.timeline import timeline
 from relay.admin.page.visit import Context, Done, Notice, Visit
 from relay.core.delivery import Status
+from relay.core.units import relative
 from relay.store.records import DeliveryRecord, EventRecord, History
 from relay.store.related import Related
 from relay.store.replays import Replay
@@ -193,7 +193,7 @@ VIEW = View(
     title="Event",
     template="event.html",
     read=read_event,
-    topics=("deliveries", "sinks", "config"),
+    topics=("deliveries", "sinks", "config", "changes"),
 )
 
 ACTIONS = (

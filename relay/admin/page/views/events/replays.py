@@ -16,9 +16,9 @@ from relay.admin.operation import Nothing
 from relay.admin.page.filter_bar import Chip
 from relay.admin.page.filters import form_fields, selection_chips
 from relay.admin.page.lists import ListReader
-from relay.admin.page.text.formats import number
 from relay.admin.page.view import Action, View
 from relay.admin.page.visit import PERSONAL_FIELDS, Context, Done, Notice, Visit
+from relay.core.units import number
 
 
 class ReplayRow(msgspec.Struct, frozen=True, kw_only=True):

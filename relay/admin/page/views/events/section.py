@@ -147,7 +147,7 @@ SECTION = Section(
             title="Events",
             template="events.html",
             read=read_events,
-            topics=("events", "deliveries"),
+            topics=("events", "deliveries", "changes"),
         ),
         *bulk.VIEWS,
         *replays.VIEWS,

@@ -4,10 +4,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from relay.admin.page.text.formats import duration, relative
 from relay.core.delivery import STATUS_AFTER, Status
 from relay.core.flow import place
 from relay.core.sink_status import SinkStatus
+from relay.core.units import duration, number, relative
 from relay.store.records import AttemptRecord, DeliveryRecord, EventRecord, Queued
 from relay.store.replays import Replay
 from relay.store.sink_states import Span
@@ -72,7 +72,10 @@ def next_try(record: Record, delivery: DeliveryRecord) -> tuple[int | None, str]
     queued = record.queue.get(delivery.sink, _UNQUEUED)
     if delivery.due_ms is None:
         if queued.of_key > 1:
-            return None, f"waits for {queued.of_key:,} earlier events of the same ordering key"
+            return (
+                None,
+                f"waits for {number(queued.of_key)} earlier events of the same ordering key",
+            )
         return None, "waits for an earlier event of the same ordering key"
     behind = place(queued.ahead, is_more=queued.is_more, flow=status.flow)
     if delivery.due_ms > record.now_ms:

@@ -5,10 +5,10 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from relay.admin.page.text.formats import duration
 from relay.admin.page.views.events import steps
 from relay.admin.page.views.events.steps import Record, Step
 from relay.core.sink_status import State
+from relay.core.units import duration
 from relay.store.sink_states import Span
 
 SHOWN = 100

@@ -8,7 +8,7 @@ import msgspec
 from relay.admin.api.audit import Page, list_changes
 from relay.admin.api.statistics import Span, count_minutes, show_acceptance
 from relay.admin.api.status import Status, show_status
-from relay.admin.facts import LastEvent
+from relay.admin.facts import LastEvent, total_dead
 from relay.admin.operation import Nothing
 from relay.admin.page import charts
 from relay.admin.page.first_steps import first_steps
@@ -103,6 +103,7 @@ def _totals(status: Status) -> Mapping[str, Any]:
     skews = [each.traffic.skew_s for each in status.sources if each.traffic.skew_s is not None]
     return {
         "pending": sum(each.pending or 0 for each in status.sinks),
+        "dead": total_dead(status.sinks),
         "oldest_ms": min(oldest, default=None),
         "skew_s": max(skews, key=abs, default=None),
     }

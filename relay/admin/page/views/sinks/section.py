@@ -14,19 +14,17 @@ from relay.admin.api.sinks import (
     test_sink,
 )
 from relay.admin.api.status import show_status
-from relay.admin.facts import SinkFacts
+from relay.admin.facts import SinkFacts, total_dead
 from relay.admin.operation import Nothing
-from relay.admin.page.text.formats import number
 from relay.admin.page.view import Action, Section, View
 from relay.admin.page.views.sinks import sink
 from relay.admin.page.views.sinks import trial as sink_trial
 from relay.admin.page.views.sinks.states import Strip, strip_of
 from relay.admin.page.visit import Context, Done, Notice, Visit
-from relay.admin.verdict import sinks as verdict
 from relay.core.errors import StoreError
-from relay.core.flow import outlook
 from relay.core.minutes import DAY_MS
-from relay.core.sink_status import REASON_WORDS, SinkStatus
+from relay.core.sink_status import REASON_WORDS, SinkStatus, outlook_of, stands_still
+from relay.core.units import number
 from relay.store.sink_states import Span
 
 
@@ -61,8 +59,7 @@ async def sink_rows(visit: Visit, sinks: Sequence[SinkFacts]) -> list[SinkRow]:
 
 def _row(sink: SinkFacts, spans: Sequence[Span], now_ms: int) -> SinkRow:
     status = sink.status()
-    stands_still = verdict.stands_still(status, now_ms=now_ms)
-    state = "stands still" if stands_still else status.state
+    still_ms = status.stands_still_since_ms
     is_cause = status.state in ("parked", "throttled")
     is_recent = (status.last_error_ms or 0) > now_ms - DAY_MS
     return SinkRow(
@@ -71,19 +68,21 @@ def _row(sink: SinkFacts, spans: Sequence[Span], now_ms: int) -> SinkRow:
         why=(status.last_error or "") if is_cause else "",
         last_error=(status.last_error or "") if is_recent and not is_cause else "",
         pending=sink.pending,
-        outlook=outlook(status.flow, state=state, pending=sink.pending),
+        outlook=outlook_of(
+            status.state, still_ms, status.flow, pending=sink.pending, now_ms=now_ms
+        ),
         oldest_ms=sink.oldest_pending_ms,
         dead=sink.dead,
         day=strip_of(spans, DAY_MS, now_ms),
         waits_for=REASON_WORDS[status.waits_for] if status.waits_for else None,
-        stands_still=stands_still,
+        stands_still=stands_still(still_ms, now_ms=now_ms),
     )
 
 
 async def read_sinks(visit: Visit, _: Nothing) -> Context:
     """Read the table of all sinks."""
     status = await visit.run(show_status, Nothing())
-    return {"sinks": await sink_rows(visit, status.sinks)}
+    return {"sinks": await sink_rows(visit, status.sinks), "dead": total_dead(status.sinks)}
 
 
 async def test(visit: Visit, path: SinkName, _: Nothing) -> Done:
@@ -126,7 +125,7 @@ SECTION = Section(
             title="Sinks",
             template="sinks.html",
             read=read_sinks,
-            topics=("deliveries", "sinks", "config"),
+            topics=("events", "deliveries", "sinks", "config", "changes"),
         ),
         sink.VIEW,
         *sink_trial.VIEWS,

@@ -9,17 +9,17 @@ import msgspec
 from relay.admin.api.parameters import Text
 from relay.admin.api.statistics import AttemptsOf, summarize_attempts
 from relay.admin.api.status import show_status
-from relay.admin.facts import SinkFacts, without_backlog
+from relay.admin.facts import SinkFacts, total_dead, without_backlog
 from relay.admin.operation import Nothing
 from relay.admin.page.text.settings import settings_of_sink
 from relay.admin.page.view import View
 from relay.admin.page.views.sinks.states import WEEK_MS, strip_of
 from relay.admin.page.visit import Context, Visit
 from relay.admin.verdict import sinks as verdict
-from relay.core.flow import about, outlook, rates
+from relay.core.flow import about, rates
 from relay.core.minutes import DAY_MS, HOUR_MS
 from relay.core.sink import SinkSettings
-from relay.core.sink_status import REASON_WORDS, SinkStatus
+from relay.core.sink_status import REASON_WORDS, SinkStatus, outlook_of, stands_still
 from relay.store.sink_states import Span
 from relay.store.statistics import DURATIONS_MS, AttemptSummary
 
@@ -52,18 +52,21 @@ class ResultRow(msgspec.Struct, frozen=True):
 async def read_sink(visit: Visit, page: SinkPage) -> Context:
     """Read the facts on a sink, which may be only in the store."""
     since_ms = visit.now_ms - OVER_MS[page.over]
-    attempts = await visit.run(summarize_attempts, AttemptsOf(name=page.name, since_ms=since_ms))
-    facts = await _facts(visit, page.name)
+    chosen = AttemptsOf(name=page.name, since_ms=since_ms)
+    attempts = await visit.slow.get(page, lambda: visit.run(summarize_attempts, chosen))
+    sinks = (await visit.run(show_status, Nothing())).sinks
+    facts = next((each for each in sinks if each.name == page.name), without_backlog(page.name))
     spans = await visit.admin.store.sink_states.since(visit.now_ms - WEEK_MS)
     settings, status = settings_named(visit, page.name), facts.status()
     return {
         "name": page.name,
         "over": page.over,
         "facts": facts,
+        "dead": total_dead(sinks),
         "status": status,
         "waits_for": REASON_WORDS[status.waits_for] if status.waits_for else None,
-        "stands_still": verdict.stands_still(status, now_ms=visit.now_ms),
-        **_flow(facts),
+        "stands_still": stands_still(status.stands_still_since_ms, now_ms=visit.now_ms),
+        **_flow(facts, now_ms=visit.now_ms),
         "findings": list(verdict.findings(facts, now_ms=visit.now_ms)),
         "route": settings,
         "settings": [] if settings is None else settings_of_sink(settings),
@@ -81,18 +84,13 @@ def settings_named(visit: Visit, name: str) -> SinkSettings | None:
     return next((each for each in visit.admin.config().sinks if each.name == name), None)
 
 
-async def _facts(visit: Visit, name: str) -> SinkFacts:
-    status = await visit.run(show_status, Nothing())
-    return next((each for each in status.sinks if each.name == name), without_backlog(name))
-
-
-def _flow(facts: SinkFacts) -> Context:
+def _flow(facts: SinkFacts, *, now_ms: int) -> Context:
     status = facts.status()
-    flow = status.flow
+    flow, still_ms = status.flow, status.stands_still_since_ms
     wait_s = None if flow is None else flow.wait_s
     return {
         "rates": "" if flow is None else rates(flow),
-        "outlook": outlook(flow, state=status.state, pending=facts.pending),
+        "outlook": outlook_of(status.state, still_ms, flow, pending=facts.pending, now_ms=now_ms),
         "wait": about(wait_s) if wait_s and status.state == "active" else "",
     }
 
@@ -132,6 +130,5 @@ VIEW = View(
     title="Sink",
     template="sink.html",
     read=read_sink,
-    # Not at every delivery: summing up the attempts may take its whole time limit.
-    topics=("sinks", "config", "changes"),
+    topics=("events", "deliveries", "sinks", "config", "changes"),
 )

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import msgspec
 
 from relay.admin.page import charts
-from relay.admin.page.text.formats import duration
 from relay.core.minutes import DAY_MS
+from relay.core.units import duration
 from relay.store.sink_states import Span
 
 WEEK_MS = 7 * DAY_MS
