@@ -20,11 +20,12 @@ class BodyWorker:
     """
 
     def __init__(self, name: str, *, large_bytes: int = LARGE_BYTES) -> None:
-        self._large_bytes = large_bytes
+        self.large_bytes = large_bytes
+        """Work on more goes to the thread."""
         self._thread = ThreadPoolExecutor(1, name)
 
     async def run(self, size: int, work: Callable[[], T]) -> T:
         """Return the result of work on this many bytes; on a thread it goes on if cancelled."""
-        if size <= self._large_bytes:
+        if size <= self.large_bytes:
             return work()
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)

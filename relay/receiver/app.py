@@ -122,8 +122,15 @@ class Receiver:
             with self._deadlines.within(limits.body_timeout.seconds) as deadline:
                 body = await _read(headers, receive, limit=limits.max_body)
                 now_ms = self._clock.now_ms()
-                verify = partial(authenticate, source, headers, body, now_ms=now_ms)
-                content, skew_s, secret = await self._worker.run(len(body), verify)
+                verified = (
+                    authenticate(source, headers, body, now_ms=now_ms)
+                    # At once, because a coroutine takes 1 % of a small request's processor time.
+                    if len(body) <= self._worker.large_bytes
+                    else await self._worker.run(
+                        len(body), partial(authenticate, source, headers, body, now_ms=now_ms)
+                    )
+                )
+                content, skew_s, secret = verified
                 scope["state"][VERIFIED]()
                 self._reporter.verified(source.name, skew_s=skew_s, secret=secret, now_ms=now_ms)
                 deadline.extend(limits.ack_timeout.seconds)

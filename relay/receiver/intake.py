@@ -74,7 +74,11 @@ class Intake:
             return await self._store.keep(
                 content, lambda outcome: self._reporter.kept(content, outcome)
             )
-        verdicts = await self._worker.run(len(content.body), partial(match, content, routes))
+        size = len(content.body)
+        if size <= self._worker.large_bytes:
+            verdicts = match(content, routes)
+        else:
+            verdicts = await self._worker.run(size, partial(match, content, routes))
         taken: list[str] = []
 
         def offer(delivery: Delivery) -> bool:

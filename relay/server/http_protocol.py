@@ -92,6 +92,8 @@ class HttpProtocol(asyncio.BufferedProtocol):
         self._connections = connections
         self._not_http = not_http
         self._limit = limit
+        # One for all connections of a listener, because each is read and parsed at once.
+        self._buffer = limit.memory.buffer
         make = cast("Callable[..., asyncio.Protocol]", config.http_protocol_class)
         self._server = make(config=config, server_state=ServerState(), app_state={STATE: self})
         self.loop = asyncio.get_running_loop()
@@ -154,12 +156,18 @@ class HttpProtocol(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         del sizehint
-        # One for all connections of a listener, because each is read and parsed at once.
-        return self._limit.memory.buffer
+        return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        self._held += self._limit.memory.buffer[:nbytes]
-        self._receive_held()
+        data = bytes(self._buffer[:nbytes])
+        if self._held or data.count(b"HTTP/") > _FEW or not self._may_parse():
+            self._held += data
+            self._receive_held()
+            return
+        self._receive(data)
+        # Most requests come whole, and hold little.
+        if self._in_head or self._load > UNCOUNTED_BYTES or self._is_counted:
+            self._count()
 
     def _receive_held(self) -> None:
         if self._held.count(b"HTTP/") <= _FEW and self._may_parse():
@@ -255,7 +263,9 @@ class HttpProtocol(asyncio.BufferedProtocol):
     def closes_after_response(self) -> bool:
         """Whether the response that begins now is the connection's last."""
         is_last = self._deaf or self._retiring
-        return (is_last and self._due <= 1 + self._in_body) or self._misses_body()
+        return (is_last and self._due <= 1 + self._in_body) or (
+            self._in_body and self._misses_body()
+        )
 
     def _misses_body(self) -> bool:
         """Whether the next response comes early, to a client that may leave the body out for it.
@@ -263,11 +273,11 @@ class HttpProtocol(asyncio.BufferedProtocol):
         It is one that waits for "100 Continue" (RFC 9110, 10.1.1). Its next request would be taken
         for the body. From others, the rest of the body is awaited.
         """
-        is_early = self._in_body and self._due == 1
-        return is_early and any(name.lower() == b"expect" for name, _ in self._headers)
+        return self._due == 1 and any(name.lower() == b"expect" for name, _ in self._headers)
 
     def response_complete(self) -> None:
-        self._deaf = self._deaf or self._misses_body()
+        if self._in_body:
+            self._deaf = self._deaf or self._misses_body()
         self._due -= 1
         self.is_kept = False
         if not self._due:

@@ -78,6 +78,7 @@ async def test_a_lookup_shows_what_is_stored_and_who_has_received_it(
         "Dead": "1",
         "Unreadable": "0",
         "Quarantine": "0",
+        "Reports": "0",
         "Excerpts": "0",
         "Reasons": "0",
         "Searches": "0",
