@@ -110,7 +110,7 @@ async def test_a_hanging_relay_exits_with_2_within_the_timeout(tmp_path: Path) -
 async def test_an_unreachable_relay_or_a_refused_token_exits_with_2(tmp_path: Path) -> None:
     async with Relay(tmp_path, sinks="", rest=ADMIN) as relay:
         await relay.start()
-        wrong = await run("--url", relay.admin_url, "--token", "another token")
+        wrong = await run("--url", relay.admin_url, "--token", "another-token")
     assert wrong.exit_code == 2
     assert "refused the token" in wrong.stderr
     absent = await run("--url", f"http://127.0.0.1:{free_port()}", "--token", "any")

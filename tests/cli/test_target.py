@@ -18,7 +18,10 @@ from tests.operator import ADMIN, TOKEN
 from tests.ports import free_port
 from tests.stub_server import Reply, Script, StubServer
 
-LOCAL = {"serve", "check-config", "endpoint", "route", "render", "send", "probe", "store copy"}
+LOCAL = {
+    *("serve", "check-config", "endpoint", "route", "render", "send", "probe"),
+    *("store copy", "store restore"),
+}
 """Commands that need more of the config than the admin address, or no token, or no relay."""
 
 OTHER = {"relay-version": "9.9.9"}

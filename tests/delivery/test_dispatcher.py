@@ -400,8 +400,8 @@ async def test_an_outcome_is_recorded_once_whatever_the_response(tmp_path: Path)
         await bench.accept("a")
         await asyncio.sleep(60)
         assert attempts(bench) == [
-            ("a", NOW_MS, 0, "retry", None, "no", "?"),
-            ("a", NOW_MS + 10_000, 0, "delivered", None, "", "? \0"),
+            ("a", NOW_MS, 0, "retry", None, "no", "\ufffd"),
+            ("a", NOW_MS + 10_000, 0, "delivered", None, "", "\ufffd \0"),
         ]
 
 

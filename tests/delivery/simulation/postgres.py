@@ -14,7 +14,7 @@ from uuid import UUID
 from relay.core.clock import ClockSample, SynchronizedClock
 from relay.core.event import Event
 from relay.core.routing import Verdict
-from relay.core.sink_status import SinkStatus, State
+from relay.core.sink_status import SinkStatus
 from relay.store import Offer
 from relay.store.keyed_digests import PersonDigests, TokenDigests
 from relay.store.ordering import OrderingKeys
@@ -27,7 +27,7 @@ from relay.store.postgres.shared import Shared
 from relay.store.postgres.transactions import Transactions
 from relay.store.postgres.vacuum import Vacuum
 from relay.store.postgres.visible_numbers import VisibleNumbers
-from relay.store.sink_states import LeftState
+from relay.store.sink_states import Change, LeftState
 from tests.delivery.simulation.line import (
     BlockingConnection,
     Line,
@@ -239,10 +239,15 @@ class SinkStates:
         self._leaser = leaser
         self._writer = writer
 
-    async def note(self, states: Mapping[str, State | None], *, now_ms: int) -> None:
+    async def note(self, changes: Mapping[str, Change], *, now_ms: int) -> None:
         def note(_: object) -> None:
-            for sink, state in states.items():
-                self._tables.sink_states[sink].append(StateChange(now_ms, state))
+            for sink, (state, since_ms) in changes.items():
+                known = self._tables.sink_states[sink]
+                if known and known[-1].state == state:
+                    continue
+                is_later = since_ms is not None and since_ms > (known[-1].at if known else 0)
+                at_ms = min(since_ms, now_ms) if since_ms is not None and is_later else now_ms
+                known.append(StateChange(at_ms, state))
 
         await self._writer.read(note)
 

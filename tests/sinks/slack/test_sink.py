@@ -488,7 +488,7 @@ def with_data(data: bytes) -> Event:
             {"text": "{% for i in range(4000) %}{{ 'x' * 20 }}{% endfor %}"},
             "text: the output is longer than 65536",
         ),
-        ({"text": "{{ data.__class__ }}"}, "text: line 1: it uses something"),
+        ({"text": "{{ data.__class__ }}"}, "text: line 1: __class__ is missing in this event"),
         ({"blocks": []}, "blocks: expected 1 to 49"),
         ({"blocks": [{"type": "divider"}] * 50}, "blocks: expected 1 to 49"),
         ({"blocks": [{"text": "x"}]}, r"blocks\[0\].type: expected"),

@@ -30,7 +30,7 @@ async def store(tmp_path: Path, clock: ManualClock) -> AsyncIterator[SqliteStore
     ],
 )
 async def test_a_change_does_not_read_the_others(store: SqliteStore, sql: str) -> None:
-    values = {"now": 1, "old": 1, "sink": "crm", "state": "active"}
+    values = {"now": 1, "old": 1, "sink": "crm", "state": "active", "since_ms": None}
     plan = await store._shared.reader.read(
         lambda db: db.execute(f"EXPLAIN QUERY PLAN {sql}", values).fetchall()
     )
