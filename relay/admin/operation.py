@@ -37,7 +37,20 @@ class _Number(Convertor[int]):
         return str(value)
 
 
+class _Digest(Convertor[str]):
+    """Hex digits in a path, among which no operation's name can be."""
+
+    regex = "[0-9a-f]{1,64}"
+
+    def convert(self, value: str) -> str:
+        return value
+
+    def to_string(self, value: str) -> str:
+        return value
+
+
 register_url_convertor("number", _Number())
+register_url_convertor("digest", _Digest())
 
 
 class Nothing(msgspec.Struct, frozen=True):

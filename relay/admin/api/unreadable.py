@@ -271,7 +271,6 @@ _SELECTING = {
 OPERATIONS = (
     Operation("GET", "/api/v1/unreadable", list_unreadable, {404: _SELECTING[404]}),
     Operation("GET", "/api/v1/unreadable/reasons", count_unreadable, {404: _SELECTING[404]}),
-    # Before those of an id, which would match their paths.
     Operation(
         "POST",
         "/api/v1/unreadable/discard",
@@ -280,7 +279,7 @@ OPERATIONS = (
         result=lambda response: {"discarded": response.discarded},
     ),
     Operation("POST", "/api/v1/unreadable/retry", retry_unreadable_requests, _SELECTING),
-    Operation("GET", "/api/v1/unreadable/{id}", show_unreadable, _MISSING),
-    Operation("POST", "/api/v1/unreadable/{id}/discard", discard_unreadable, _MISSING),
-    Operation("POST", "/api/v1/unreadable/{id}/retry", retry_unreadable, _MISSING),
+    Operation("GET", "/api/v1/unreadable/{id:digest}", show_unreadable, _MISSING),
+    Operation("POST", "/api/v1/unreadable/{id:digest}/discard", discard_unreadable, _MISSING),
+    Operation("POST", "/api/v1/unreadable/{id:digest}/retry", retry_unreadable, _MISSING),
 )
