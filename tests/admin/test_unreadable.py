@@ -191,10 +191,15 @@ async def test_requests_are_selected_by_source_reason_and_time(tmp_path: Path) -
         assert await ids() == []
 
 
-@pytest.mark.parametrize("wrong", ["abc", "xyzw", "%25%25%25%25", "ABCD", "0" * 65])
+@pytest.mark.parametrize("wrong", ["xyzw", "%25%25%25%25", "ABCD", "0" * 65])
 async def test_an_id_is_hex_digits(tmp_path: Path, wrong: str) -> None:
     async with StubServer() as destination, working(tmp_path, destination) as (_, operator):
-        assert "id" in (await operator.get(f"/unreadable/{wrong}", status=400))["detail"]
+        await operator.get(f"/unreadable/{wrong}", status=404)
+
+
+async def test_the_beginning_of_an_id_has_four_digits(tmp_path: Path) -> None:
+    async with StubServer() as destination, working(tmp_path, destination) as (_, operator):
+        assert "id" in (await operator.get("/unreadable/abc", status=400))["detail"]
 
 
 @pytest.mark.servers

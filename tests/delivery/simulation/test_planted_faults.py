@@ -34,7 +34,7 @@ def first_violation(seeds: Iterable[int]) -> str:
             Leasing,
             POSTGRES,
             marks=pytest.mark.xfail(
-                reason="not found on PostgreSQL since takeovers read the sinks' states; to be mended"
+                reason="not found on PostgreSQL since takeovers read states; to be mended"
             ),
         ),
         (SqliteStore, SQLITE),
