@@ -14,9 +14,6 @@ from tests.delivery.simulation.destination import MODES, Destination
 if TYPE_CHECKING:
     from tests.delivery.simulation.world import World
 
-TRIPS_S = (0.0, 0.001, 0.004, 0.01, 0.02)
-"""Round trips to the database, or to the thread of SQLite and its disk."""
-
 _RETRY = RetryPolicy(first=Duration.parse("200ms"), max=Duration.parse("2s"))
 _TIMEOUT = Duration.parse("1s")
 

@@ -41,17 +41,8 @@ _MIN_MS = 60_000
 REAL_S = 60.0
 """A run takes less real time than this, which is a hundred times the usual one."""
 
-_LOADS = (
-    Load(gap_s=1 / 120, burst=1, seconds=3.0),
-    Load(gap_s=1 / 50, burst=1, seconds=4.0),
-    Load(gap_s=1.6, burst=8, seconds=8.0),
-    Load(gap_s=1.6, burst=2, seconds=8.0),
-)
-"""Loads that never pause, faster than round trips, and some between whose events all is quiet."""
-
-
-_POISONOUS_SHARES = (0.0, 0.0, 0.1, 0.5, 0.9)
-"""Of the events that every destination refuses for ever."""
+FASTEST = Load(gap_s=1 / 120, burst=1, seconds=3.0)
+"""Faster than the longest round trips, even where a sink gets only a part of it."""
 
 _GOOD_EVERY_S = 0.5
 """Time between the good events that open a sink once nothing else comes."""
@@ -70,6 +61,17 @@ class World:
         -10 * _MIN_MS,
     )
     clock_steps_ms: ClassVar = clock_errors_ms[1:]
+    trips_s: ClassVar = (0.0, 0.001, 0.004, 0.01, 0.02)
+    """Round trips to the database, or to the thread of SQLite and its disk."""
+    loads: ClassVar = (
+        FASTEST,
+        Load(gap_s=1 / 50, burst=1, seconds=4.0),
+        Load(gap_s=1.6, burst=8, seconds=8.0),
+        Load(gap_s=1.6, burst=2, seconds=8.0),
+    )
+    """Loads that never pause, and some between whose events all is quiet."""
+    poisonous_shares: ClassVar = (0.0, 0.0, 0.1, 0.5, 0.9)
+    """Of the events that every destination refuses for ever."""
 
     def __init__(self, seed: int, *, trace: bool = False) -> None:
         self.seed = seed
@@ -94,7 +96,7 @@ class World:
         self._loop.set_exception_handler(lambda _, context: self._fail(context["message"]))
         random = self.random
         self.engine: Any = PostgresEngine() if self.is_shared else SqliteEngine()
-        self.trip_s = random.choice(scenario.TRIPS_S)
+        self.trip_s = random.choice(self.trips_s)
         self.destinations: dict[str, Destination] = {}
         self.shares: dict[str, float] = {}
         """Of the events that each sink gets."""
@@ -113,8 +115,8 @@ class World:
         from a pause that the destination asked for: it waits for as long.
         """
         self.invariants = Invariants(self)
-        load = random.choice(_LOADS)
-        self.poisonous_share = random.choice(_POISONOUS_SHARES)
+        load = random.choice(self.loads)
+        self.poisonous_share = random.choice(self.poisonous_shares)
         self.sender = Sender(self, load)
         self.log(
             f"{load}; {self.poisonous_share} of the events are poisonous; "
