@@ -27,7 +27,7 @@ READ_TIMEOUT_S = 2.0
 ABSENCES_MAX = 100
 
 ENDPOINT_NOTES = "note_endpoint"
-"""Operation whose audited changes say what became of the sources' webhook endpoints."""
+"""The operation that notes in the audit log when a webhook endpoint is registered or removed."""
 
 ENDPOINT_NOTES_MAX = 100
 
@@ -254,7 +254,7 @@ def _removed_ms(source: SourceFacts, api: ApiSettings | None, stored: _Stored) -
     endpoint = None if api is None else api.endpoint
     if endpoint is not None and endpoint != note.asked.get("endpoint"):
         return None
-    # What was sent before may still be retried.
+    # The service may still retry what it sent before.
     settled_ms = note.begun_ms + (round(GIVE_UP_S * 1000) if api is None else api.give_up_after)
     heard_ms = (source.traffic.verified_ms, *(each.at_ms for each in source.last_events))
     has_come = any(at_ms is not None and at_ms > settled_ms for at_ms in heard_ms)

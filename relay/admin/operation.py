@@ -19,7 +19,7 @@ from relay.admin.services import AdminServices
 FRESH = {"Cache-Control": "no-store"}
 BODY_MAX = 64 * 1024
 BODY_WAIT_S = 10.0
-"""For a whole body: half of one must not hold one of the requests that the API takes at once."""
+"""For a whole body: half of one must not hold a connection that scrapers need."""
 
 T = TypeVar("T")
 Handler = Callable[..., Awaitable[Any]]
@@ -144,14 +144,24 @@ def parameters(request: Request, kind: type[T]) -> T:
     return convert(values, kind, strict=False)
 
 
-async def _body(request: Request, kind: type[T]) -> T:
+async def received(request: Request, size_max: int, what: str = "body") -> bytes:
+    """Read a whole body; raises HTTPException where it is too large or too slow."""
+    raw = bytearray()
     try:
         async with asyncio.timeout(BODY_WAIT_S):
-            raw = await _raw(request)
+            async for chunk in request.stream():
+                raw += chunk
+                if len(raw) > size_max:
+                    raise HTTPException(413, f"The {what} is over {size_max} bytes.")
     except (TimeoutError, ClientDisconnect):
-        raise HTTPException(408, "The body did not arrive in time.") from None
+        raise HTTPException(408, f"The {what} did not arrive in time.") from None
+    return bytes(raw)
+
+
+async def _body(request: Request, kind: type[T]) -> T:
+    raw = await received(request, BODY_MAX)
     try:
-        document = msgspec.json.decode(bytes(raw))
+        document = msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError):
         raise HTTPException(400, "The body is not JSON.") from None
     except RecursionError:
@@ -164,15 +174,6 @@ async def _body(request: Request, kind: type[T]) -> T:
         for name, value in document.items()
     }
     return convert(whole, kind, strict=True)
-
-
-async def _raw(request: Request) -> bytearray:
-    raw = bytearray()
-    async for chunk in request.stream():
-        raw += chunk
-        if len(raw) > BODY_MAX:
-            raise HTTPException(413, f"The body is over {BODY_MAX} bytes.")
-    return raw
 
 
 def convert(values: dict[str, Any], kind: type[T], *, strict: bool) -> T:

@@ -28,5 +28,5 @@ def backlog_cells(
 
 
 def place_of(queued: Mapping[str, Any], condition: Mapping[str, Any]) -> str:
-    """Return what is ahead of a delivery; empty if it is the next."""
+    """Return how many deliveries are ahead of one, in words; empty if it is next."""
     return place(queued["ahead"], is_more=queued["is_more"], flow=flow_of(condition))

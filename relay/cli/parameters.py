@@ -27,7 +27,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print one JS
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Ask before what cannot be undone, at a terminal; aborts the command without a yes."""
+    """Ask at a terminal before an irreversible change; anything but yes aborts the command."""
     if not yes and _is_at_terminal():
         click.confirm(question, abort=True, err=True)
 

@@ -16,7 +16,7 @@ from relay.core.errors import ApiError, ConfigError, Fault
 @relay_options
 @printing
 def reload(*, target: Target) -> Output:
-    """Make the running relay read its config again, and print what is wrong with it.
+    """Make the running relay read its config again, and print the faults and warnings.
 
     Exits 0 if the new config is in use, 1 if it was refused or the relay is not reachable.
     """

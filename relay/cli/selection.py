@@ -85,7 +85,7 @@ def page_lines(page: Any, rows: Iterable[Mapping[str, object]], *, empty: str) -
 def by_reason(
     reasons: Iterable[Document], *, of: Literal["sink", "source"], empty: str = ""
 ) -> Iterator[str]:
-    """Yield the table of what is counted by reason, and by its sink or source."""
+    """Yield a table of counts by reason and by sink or source."""
     return table(
         (
             {

@@ -76,10 +76,10 @@ def backup(client: Client, *, file: Path) -> Output:
 @config_option
 @printing
 def restore(*, file: Path, path: Path | None) -> Output:
-    """Put a backup in the place of the config's store, while no relay runs.
+    """Replace the config's store by a backup, while no relay runs.
 
-    The backup is checked first, and changes nothing if it has faults. What was there is kept beside
-    it, with its log. Exits 0 if the backup is in place, else 1.
+    The backup is checked first; if it has faults, nothing changes. The old store and its log are
+    kept beside it. Exits 0 if the backup is in place, else 1.
     """
     settings = load_store(path or default_path())
     engine, now_ms = engines.of(settings), SystemClock().now_ms()

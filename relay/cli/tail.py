@@ -49,7 +49,7 @@ def tail(*, target: Target, as_json: bool, **query: Any) -> None:
 
 
 def _end_with_the_reader() -> None:
-    """End the process as soon as nobody reads its output, even if nothing happens."""
+    """End the process as soon as its output has no reader, even if there is nothing to print."""
     reader = select.poll()
     reader.register(_STDOUT, 0)  # an error is always reported
 

@@ -159,7 +159,7 @@ async def test_a_sink_that_is_replaced_during_its_end_stays_open_until_then_and_
         built = supervisor.build([replaced.settings])
         supervisor.adopt(settings, built, paused={}, grace=GRACE)
         await until(lambda: replaced.is_closing, what="the end of the old sink")
-        assert ending.done()
+        await until(ending.done, what="the end that was asked for")
         await until(lambda: not supervisor._leaving, what="the end of the reload")
         assert supervisor.statuses()["all"] == ELSEWHERE
 

@@ -26,7 +26,7 @@ FOREIGN = {
 }
 """Every private name of a dependency, by the module that uses it."""
 
-PUBLIC = {"_asdict", "_exit", "_replace"}
+PUBLIC = {"_exit", "_replace"}
 """Documented in spite of the underscore: `os` and `collections.namedtuple`."""
 
 ROOT = Path(relay.__file__).parent

@@ -47,6 +47,7 @@ class Swallowed:
     def __del__(self):
         os.kill(os.getpid(), signal.{number})
 
+{first}
 stop_signals.take()
 {early}
 
@@ -62,6 +63,8 @@ asyncio.run(main())
 {at_the_end}
 """
 KILL = "os.kill(os.getpid(), signal.{number})"
+IN_A_TERMINAL = "signal.signal(signal.SIGHUP, signal.SIG_DFL)"
+"""Also where the tests themselves run under nohup."""
 
 
 @pytest.mark.servers
@@ -86,6 +89,7 @@ def test_a_signal_before_the_loop_ends_the_process_and_none_is_lost(
 def ran(
     number: str,
     *,
+    first: str = IN_A_TERMINAL,
     early: str = "pass",
     late: str = "pass",
     event: str = "stop",
@@ -96,6 +100,7 @@ def ran(
     parts = {"early": early, "late": late, "at_the_end": at_the_end}
     program = PROGRAM.format(
         number=number,
+        first=first,
         event=event,
         reread=reread,
         **{name: part.format(number=number) for name, part in parts.items()},
@@ -120,7 +125,7 @@ def test_a_process_that_reads_no_config_again_stops_when_its_terminal_has_gone(e
 def test_it_outlives_its_terminal_under_nohup() -> None:
     late = "os.kill(os.getpid(), signal.SIGHUP); await asyncio.sleep(0.1); "
     late += "assert not stop.is_set(); stop.set()"
-    done = ran("SIGHUP", early=KILL, late=late, reread="", prefix=("nohup",))
+    done = ran("SIGHUP", first="pass", early=KILL, late=late, reread="", prefix=("nohup",))
     assert (done.returncode, done.stdout) == (0, "asked\n")
 
 

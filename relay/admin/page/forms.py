@@ -5,18 +5,15 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 
-from relay.admin.operation import convert
+from relay.admin.operation import convert, received
 
 FORM_MAX = 256 * 1024
 """Bytes of a form; an event to try is pasted into one."""
 
 SMALL_MAX = 8 * 1024
 """Maximum size in bytes of a form without a login: larger ones take long to decode."""
-
-WAIT_S = 10.0
-"""For a whole form: strangers must not hold connections that scrapers need."""
 
 FIELDS_MAX = 100
 
@@ -26,27 +23,14 @@ OWN = frozenset({"again", "done"})
 
 async def form(request: Request, *, size_max: int = FORM_MAX) -> dict[str, str]:
     """Read a form's fields without the empty ones; raises HTTPException."""
-    try:
-        async with asyncio.timeout(WAIT_S):
-            raw = await _body(request, size_max)
-    except (TimeoutError, ClientDisconnect):
-        raise HTTPException(408, "The form did not arrive in time.") from None
+    raw = await received(request, size_max, "form")
     if len(raw) <= SMALL_MAX:
         return _fields(raw)
     # In a thread, because a tenth of a second would delay acknowledgements.
     return await asyncio.to_thread(_fields, raw)
 
 
-async def _body(request: Request, size_max: int) -> bytearray:
-    raw = bytearray()
-    async for chunk in request.stream():
-        raw += chunk
-        if len(raw) > size_max:
-            raise HTTPException(413, f"The form is over {size_max} bytes.")
-    return raw
-
-
-def _fields(raw: bytearray) -> dict[str, str]:
+def _fields(raw: bytes) -> dict[str, str]:
     try:
         pairs = parse_qsl(raw.decode(errors="replace"), max_num_fields=FIELDS_MAX)
     except ValueError:

@@ -14,7 +14,7 @@ CLOCK_OFFSET_S = 5.0
 """Difference of the clocks that no network explains."""
 
 LOG_MAX_BYTES = 32 << 20
-"""The log holds 4 MiB where nobody keeps it from being written home."""
+"""Without a long read, the log stays at about 4 MiB."""
 
 LOW_SPACE_FACTOR = 2
 """Multiple of `min_free` below which the disk is nearly full."""

@@ -110,6 +110,8 @@ def foreign_log(path: Path) -> str | None:
     """
     real = disk.real(path)
     log = real.with_name(f"{real.name}-wal")
+    if not real.is_file():  # to open a pipe would wait for its writer
+        return None
     try:
         with real.open("rb") as opened:
             versions = opened.read(_VERSIONS.stop)[_VERSIONS]

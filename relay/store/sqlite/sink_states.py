@@ -53,7 +53,10 @@ class SqliteSinkStates(Part):
 
     async def note(self, changes: Mapping[str, Change], *, now_ms: int) -> None:
         now, old = {"now": now_ms}, {"old": now_ms - KEPT_MS}
-        rows = [{"sink": sink, **each._asdict(), **now} for sink, each in changes.items()]
+        rows = [
+            {"sink": sink, "state": each.state, "since_ms": each.since_ms, **now}
+            for sink, each in changes.items()
+        ]
 
         def note(db: sqlite3.Connection) -> None:
             db.execute(_DROP_LATER, now)

@@ -8,6 +8,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.types import Message
 
+from relay.admin import operation
 from relay.admin.page import forms
 
 
@@ -34,7 +35,7 @@ async def test_a_large_form_is_read_as_well() -> None:
 
 
 async def test_a_form_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forms, "WAIT_S", 0.01)
+    monkeypatch.setattr(operation, "BODY_WAIT_S", 0.01)
     with pytest.raises(HTTPException) as refused:
         await forms.form(request(b"token=", more=True))
     assert refused.value.status_code == 408

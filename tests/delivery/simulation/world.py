@@ -61,16 +61,16 @@ class World:
         -10 * _MIN_MS,
     )
     clock_steps_ms: ClassVar = clock_errors_ms[1:]
-    trips_s: ClassVar = (0.0, 0.001, 0.004, 0.01, 0.02)
+    trips_s: ClassVar[tuple[float, ...]] = (0.0, 0.001, 0.004, 0.01, 0.02)
     """Round trips to the database, or to the thread of SQLite and its disk."""
-    loads: ClassVar = (
+    loads: ClassVar[tuple[Load, ...]] = (
         FASTEST,
         Load(gap_s=1 / 50, burst=1, seconds=4.0),
         Load(gap_s=1.6, burst=8, seconds=8.0),
         Load(gap_s=1.6, burst=2, seconds=8.0),
     )
     """Loads that never pause, and some between whose events all is quiet."""
-    poisonous_shares: ClassVar = (0.0, 0.0, 0.1, 0.5, 0.9)
+    poisonous_shares: ClassVar[tuple[float, ...]] = (0.0, 0.0, 0.1, 0.5, 0.9)
     """Of the events that every destination refuses for ever."""
 
     def __init__(self, seed: int, *, trace: bool = False) -> None:

@@ -92,7 +92,7 @@ async def read_dead_letters(visit: Visit, chosen: DeadLetterFilter) -> Context:
 
 
 async def _check(visit: Visit, chosen: DeadLetterFilter) -> None:
-    """Refuse a viewer's filter that tests what is masked; raises HTTPException."""
+    """Raise HTTPException if a viewer filters by a value that viewers may not see."""
     visit.check_filter(*asdict(chosen.filter).values())
     visit.check_kind(chosen.kind)
     await check_reason(visit, chosen.reason)
