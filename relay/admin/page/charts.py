@@ -43,29 +43,13 @@ def stacked(columns: Sequence[Sequence[int]], tones: Sequence[str], *, height: i
 
 
 TICKS_MAX = 5
-EDGE = 4
-"""Percentage from either end at which a name in the middle of its column would leave the chart."""
 
 
-class Tick(NamedTuple):
-    """A name below a column; `x` is the column's middle, as a percentage."""
-
-    name: str
-    x: float
-
-    @property
-    def anchor(self) -> str:
-        """Which part of the name is at `x`, in SVG's words."""
-        if self.x < EDGE:
-            return "start"
-        return "end" if self.x > 100 - EDGE else "middle"
-
-
-def ticks(names: Sequence[str]) -> list[Tick]:
-    """Name some of the columns, at nearly equal distances, from the first to the last."""
+def ticks(names: Sequence[str]) -> list[str]:
+    """Keep the names of some columns, at nearly equal distances, from the first to the last."""
     steps = max(min(len(names), TICKS_MAX) - 1, 1)
-    columns = sorted({round(step * (len(names) - 1) / steps) for step in range(steps + 1)})
-    return [Tick(names[at], 100 * (at + 0.5) / len(names)) for at in columns if names]
+    kept = {round(step * (len(names) - 1) / steps) for step in range(steps + 1)}
+    return [name if at in kept else "" for at, name in enumerate(names)]
 
 
 LEVELS = {"active": 0.4, "throttled": 0.65, "paused": 0.65, "parked": 1.0}

@@ -226,13 +226,13 @@ async def test_nothing_more_is_published_to_a_broker_that_is_known_to_block(
         assert told(await sink.send_batch(series(lead, 2))) == [BLOCKED] * 2
         events = [replace(lead, id="evt_2"), replace(lead, id="evt_3")]
         assert told(await sink.send_batch(events)) == [BLOCKED] * 2
+        # The second batch has also looked whether a new connection is blocked.
+        await until(lambda: destination.connections() == 1, what="the end of that connection")
+        assert destination.contacts() == 2
     finally:
         await asyncio.to_thread(destination.server.let_memory, 0.4)
     assert told(await sink.send_batch([replace(lead, id="evt_after")])) == [DELIVERED]
     assert read(destination) == ["evt_0", "evt_1", "evt_after"]
-    # The second batch has also looked whether a new connection is blocked.
-    await until(lambda: destination.connections() == 1, what="the end of that connection")
-    assert destination.contacts() == 2
 
 
 async def test_a_broker_that_goes_on_blocking_is_left_for_one_that_does_not(

@@ -54,7 +54,7 @@ class Course(msgspec.Struct, frozen=True):
     rows: Sequence[tuple[str, int, int, int]]
     """Each day or hour with its viewers, those who completed, and leads."""
 
-    ticks: Sequence[charts.Tick]
+    ticks: Sequence[str]
 
 
 async def read_audience(visit: Visit, form: AudienceForm) -> Context:
@@ -152,7 +152,7 @@ def _hours(funnel: Funnel) -> Course:
     return _course(groups, charts.ticks([name for name, _ in groups]))
 
 
-def _course(groups: Sequence[tuple[str, Group | None]], ticks: Sequence[charts.Tick]) -> Course:
+def _course(groups: Sequence[tuple[str, Group | None]], ticks: Sequence[str]) -> Course:
     rows = [(name, *_reached(group)) for name, group in groups]
     return Course(
         viewers=charts.stacked([[viewers] for _, viewers, _, _ in rows], ["info"]),

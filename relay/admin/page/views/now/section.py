@@ -32,7 +32,7 @@ class Hour(msgspec.Struct, frozen=True):
     accepted_total: int
     delivered_total: int
     failed_total: int
-    ticks: Sequence[charts.Tick]
+    ticks: Sequence[str]
 
 
 async def read_now(visit: Visit, _: Nothing) -> Context:
