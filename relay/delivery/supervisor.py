@@ -150,7 +150,8 @@ class DispatcherSupervisor:
     async def rebuild(self, sink: str) -> None:
         """Dispatch a sink anew, once nothing is in flight and its leases are reclaimed.
 
-        Sends within their time limit end normally.
+        Two dispatchers of one sink could overtake each other. Sends within their time limit end
+        normally.
         """
         if (member := self._running(sink)) is None:
             return

@@ -1,4 +1,9 @@
-"""Batches of events, split into parts that the destination accepts, each event with an outcome."""
+"""Batches of events, split into parts that the destination accepts, each event with an outcome.
+
+The dispatcher makes the batches, from its prefetched deliveries when a slot is free. A sink that
+gathered single sends would pay for a task, a timeout and a future per event, which cost more than
+most brokers take for it.
+"""
 
 import asyncio
 from abc import ABC, abstractmethod

@@ -1,6 +1,9 @@
 """A librdkafka producer, which takes no more records after giving one up.
 
 brokers.md, section 7. Giving up purges all its records, so that none can arrive later.
+
+librdkafka's public producer reports on each record, and can be purged. aiokafka's can only be
+stopped, which waits for brokers that are away; confluent-kafka's `AIOProducer` takes no headers.
 """
 
 import asyncio
