@@ -102,7 +102,7 @@ class _Batch(msgspec.Struct, Generic[Item]):
         result = await self._try(part, limit)
         match result:
             case Refused() if len(part) > 1 and limit.expired():
-                pass  # which of them is at fault, nobody is asked any more
+                pass  # the time is over: the one at fault is not sought
             case Refused() if len(part) > 1:
                 # Halving finds the item at fault quickly; the others are taken.
                 middle = len(part) // 2

@@ -257,7 +257,7 @@ class HttpProtocol(asyncio.BufferedProtocol):
         return gives_way
 
     def verified(self) -> None:
-        """Count nothing of what has come so far."""
+        """Count none of the bytes received so far."""
         self._load = 0
         if self._is_counted:
             self._count()

@@ -220,7 +220,7 @@ class Producer:
             except Exception as error:  # noqa: BLE001  of a callback; deliveries report it
                 self._bug = self._bug or error
             finally:
-                with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                with suppress(RuntimeError):  # the loop is closed, so nothing waits for it
                     self._loop.call_soon_threadsafe(self.closed.set_result, None)
 
     def _flush(self) -> None:
