@@ -24,7 +24,7 @@ class Flow(msgspec.Struct, frozen=True, kw_only=True):
     retrying: int = 0
     """Pending deliveries that wait for the time of their next try."""
     wait_s: float | None = None
-    """Time that the due deliveries take at this pace, without new ones; None if nothing goes out."""
+    """Time that due deliveries take at this pace, without new ones; None if nothing goes out."""
     end_s: float | None = None
     """Time until nothing is due at this pace; None if it never ends at it, or is not known."""
     growing_since_ms: int | None = None

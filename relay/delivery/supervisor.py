@@ -163,7 +163,7 @@ class DispatcherSupervisor:
             member.is_rebuilding = False
 
     async def _begin_in_time(self, sink: str) -> None:
-        """Begin as soon as the store can be read: no other relay begins a sink that is owned here."""
+        """Begin as soon as the store can be read: no other relay begins a sink owned here."""
         while True:
             try:
                 await self.begin(sink)
