@@ -1,6 +1,6 @@
 """Pictures of the views for docs/console.md: `python -m tests.admin.page.browser.pictures`.
 
-Made again on the same machine they are the same, byte for byte.
+Made again on the same quiet machine they are the same, byte for byte.
 """
 
 import asyncio
