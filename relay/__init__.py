@@ -1,3 +1,3 @@
 """A receiver and relay for the video service's webhooks that loses nothing it has acknowledged."""
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"

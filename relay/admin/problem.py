@@ -29,7 +29,6 @@ def problem(
     *,
     faults: Sequence[Fault] = (),
 ) -> Response:
-    """Build a problem response."""
     return _response(_problem(status, detail, faults), headers)
 
 
@@ -62,7 +61,6 @@ def problem_of(error: Exception) -> Problem:
 
 
 def response_to(error: Exception) -> Response:
-    """Build the problem response to an error."""
     body = problem_of(error)
     if isinstance(error, HTTPException):
         return _response(body, error.headers)

@@ -398,7 +398,10 @@ class Service:
         self.supervisor.cut_off()
 
     async def _turn_away(self, grace: Duration) -> None:
-        """Close the public side first; running sends get the rest of the grace."""
+        """Close the public side first: refused connections tell the sender at once.
+
+        Running sends get the rest of the grace.
+        """
         started_s = self._clock.monotonic()
         await self._public_side.drain()
         left = Duration(max(0, grace - round((self._clock.monotonic() - started_s) * 1000)))

@@ -1,4 +1,8 @@
-"""Proofs of life, for a service manager and for a timer that ends a hung process."""
+"""Proofs of life, for a service manager and for a timer that ends a hung process.
+
+The store's heartbeat goes through the writer's thread: from anywhere else, a relay whose disk hangs
+would look idle.
+"""
 
 import asyncio
 import faulthandler

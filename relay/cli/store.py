@@ -96,7 +96,7 @@ def _afterwards(inspection: Inspection, kept: str | None) -> Iterator[str]:
         yield "The backup has faults; the store is as it was."
         return
     if kept is not None:
-        yield f"The old store is kept as {kept}; remove it once you need it no more."
+        yield f"The old store is kept as {kept}; remove it once you no longer need it."
     yield "Start the relay: what the sender sent since the backup is not in it."
 
 

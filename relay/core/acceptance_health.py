@@ -1,4 +1,4 @@
-"""Whether the store has taken the last events, whoever sent them."""
+"""Whether the store has taken the last events, of any sender."""
 
 import math
 

@@ -1,5 +1,7 @@
 """How a sink's backlog moves: inflow, outflow and expected end, by samples of the last minutes.
 
+Only the owner of a sink computes it, because every member, page and metric must say the same.
+
 The inflow is computed: it is the outflow plus the growth of the backlog, so that an acknowledgement
 counts nothing. A relay does not count the deliveries that another one discards; where the backlog
 shrinks by more than the counted outflow, the difference belongs to the outflow.

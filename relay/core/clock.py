@@ -78,8 +78,12 @@ class ClockSample(NamedTuple):
 class SynchronizedClock:
     """A server's clock, estimated from samples; the machine's clock before the first one.
 
+    By the machine's own clock, a member that was ten minutes behind would send nothing for as long,
+    and report that all is well.
+
     The best sample counts until another one contradicts it or is much tighter. From there on, time
-    is that of `boottime_ns`, so that a step of the machine's clock changes nothing.
+    is that of `boottime_ns`, so that a step of the machine's clock changes nothing. A step of the
+    server's clock is one of the relay's.
     """
 
     def __init__(self, machine: Clock, *, elapsed_ns: Callable[[], int] = boottime_ns) -> None:

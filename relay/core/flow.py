@@ -7,7 +7,7 @@ import msgspec
 from relay.core.units import number
 
 LONGEST_S = 10 * 86_400
-"""Longest time that is told; an estimate of a longer one is worth nothing."""
+"""Longest time that is shown; an estimate of a longer one is worthless."""
 
 Direction = Literal["growing", "draining", "steady"]
 
@@ -20,11 +20,11 @@ class Flow(msgspec.Struct, frozen=True, kw_only=True):
     out_per_minute: float
     """Deliveries that ended: delivered, dead or discarded."""
     direction: Direction
-    """`steady` if in and out differ by no more than chance explains."""
+    """`steady` if in and out differ only by chance."""
     retrying: int = 0
     """Pending deliveries that wait for the time of their next try."""
     wait_s: float | None = None
-    """Time that what is due takes at this pace, if nothing more came; None if nothing goes out."""
+    """Time that due deliveries take at this pace, without new ones; None if nothing goes out."""
     end_s: float | None = None
     """Time until nothing is due at this pace; None if it never ends at it, or is not known."""
     growing_since_ms: int | None = None

@@ -32,7 +32,7 @@ class Host(msgspec.Struct, frozen=True):
 
     @property
     def is_address(self) -> bool:
-        """Whether it is no name, which somebody could point here."""
+        """Whether it is an address: a stranger could point a name here."""
         return _address(self.name) is not None
 
     def port_of(self, scheme: Scheme) -> int:

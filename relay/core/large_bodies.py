@@ -16,7 +16,8 @@ Those of real events are far smaller, and a change of thread would cost them mor
 class BodyWorker:
     """Works on small bodies at once, and on large ones on a thread, one after the other.
 
-    Several threads would keep Python's lock from the event loop for longer.
+    Each thread keeps Python's lock from the event loop for 5 ms at a time, so there is only one.
+    Nor does a thread make endless work harmless: templates have a limit on their loops.
     """
 
     def __init__(self, name: str, *, large_bytes: int = LARGE_BYTES) -> None:

@@ -1,7 +1,8 @@
 """Ids of reconstructed events: digests of the facts that the events state.
 
 An original states the same facts, so that it finds its reconstruction. Two relays, and two runs of
-one relay, give the same id to the same fact.
+one relay, give the same id to the same fact. An erasure replaces an id, because an address may be
+part of the digest.
 """
 
 import hashlib

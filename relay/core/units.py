@@ -1,6 +1,7 @@
 """Formats numbers, durations, ages and sizes for people: on the page, in commands and findings.
 
 Whole units only ever round down, so that one figure reads alike in a long and in a short form.
+`tests/admin/figures` holds each figure against every other place that shows it.
 """
 
 _TIMES = ((86_400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s"))

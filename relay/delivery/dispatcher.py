@@ -195,7 +195,6 @@ class Dispatcher:
         self._fetcher.refetch()
 
     def status(self) -> SinkStatus:
-        """Return the sink's status."""
         return self._reporter.status(
             self._breaker,
             in_flight=self._concurrency.in_flight,

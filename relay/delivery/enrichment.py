@@ -1,4 +1,8 @@
-"""Adds watch histories to leads, and removes them where a destination refuses them."""
+"""Adds watch histories to leads, and removes them where a destination refuses them.
+
+The dispatcher asks before the send, so that no sink waits for another service within its own time
+limit.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence

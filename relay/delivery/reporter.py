@@ -145,7 +145,6 @@ class DeliveryReporter:
         waits_for: WaitReason | None,
         refusals: Refusals | None,
     ) -> SinkStatus:
-        """Return the sink's status."""
         probe_at_s, now_s = breaker.probe_at_s, self._clock.monotonic()
         in_s = None if probe_at_s is None else max(0.0, probe_at_s - now_s)
         error, error_ms = self._last_error or (None, None)

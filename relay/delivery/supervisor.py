@@ -150,7 +150,8 @@ class DispatcherSupervisor:
     async def rebuild(self, sink: str) -> None:
         """Dispatch a sink anew, once nothing is in flight and its leases are reclaimed.
 
-        Sends within their time limit end normally.
+        Two dispatchers of one sink could overtake each other. Sends within their time limit end
+        normally.
         """
         if (member := self._running(sink)) is None:
             return
@@ -162,7 +163,7 @@ class DispatcherSupervisor:
             member.is_rebuilding = False
 
     async def _begin_in_time(self, sink: str) -> None:
-        """Begin as soon as the store can be read: nobody else begins a sink that is owned here."""
+        """Begin as soon as the store can be read: no other relay begins a sink owned here."""
         while True:
             try:
                 await self.begin(sink)
@@ -364,7 +365,7 @@ class DispatcherSupervisor:
         }
 
     def sample(self, backlogs: Mapping[str, Backlog]) -> None:
-        """Add what is pending now to the trends of the sinks that are dispatched here."""
+        """Add the current backlogs to the trends of the sinks that are dispatched here."""
         now_s, now_ms = self._clock.monotonic(), self._clock.now_ms()
         for member in self.dispatched():
             each = backlogs.get(member.name, Backlog())

@@ -1,4 +1,9 @@
-"""Batches of events, split into parts that the destination accepts, each event with an outcome."""
+"""Batches of events, split into parts that the destination accepts, each event with an outcome.
+
+The dispatcher makes the batches, from its prefetched deliveries when a slot is free. A sink that
+gathered single sends would pay for a task, a timeout and a future per event, which cost more than
+most brokers take for it.
+"""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -97,7 +102,7 @@ class _Batch(msgspec.Struct, Generic[Item]):
         result = await self._try(part, limit)
         match result:
             case Refused() if len(part) > 1 and limit.expired():
-                pass  # which of them is at fault, nobody is asked any more
+                pass  # the time is over: the one at fault is not sought
             case Refused() if len(part) > 1:
                 # Halving finds the item at fault quickly; the others are taken.
                 middle = len(part) // 2

@@ -188,7 +188,7 @@ class PublishingSink(BatchOnlySink, Generic[Message, AnyPublisher]):
             self._close(publisher)
 
     def _close(self, publisher: AnyPublisher) -> None:
-        """Close in a task: a broker that serves no longer may be slow to say farewell."""
+        """Close in a task: a broker that no longer serves may be slow to close."""
         del self._uses[publisher]
         closing = asyncio.create_task(publisher.close())
         self._closing.add(closing)

@@ -15,7 +15,7 @@ from relay.telemetry.metrics import UNKNOWN, Metrics
 from relay.telemetry.traffic import Traffic
 
 _HEAD_FAULTS = {431: "headers"}
-"""Refusals that a sender or a proxy can meet with what is good HTTP."""
+"""Refusals that a sender or a proxy can meet although its HTTP is valid."""
 
 
 class RequestReporter:

@@ -1,4 +1,4 @@
-"""Views of videos by person: what is known of them from the sender's list of views."""
+"""Views of videos by person, as known from the sender's list of views."""
 
 from collections.abc import Collection, Iterable
 from typing import Literal, NamedTuple

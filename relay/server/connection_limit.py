@@ -1,6 +1,7 @@
 """Limits on a listener's connections and on what they hold.
 
-Those that wait for their client are evicted for new ones.
+Those that wait for their client are evicted for new ones, because strangers could hold all of them
+with half requests; one that has an operator's request under way is not.
 
 Each connection is an open file, and a process without files left can neither accept nor send.
 """

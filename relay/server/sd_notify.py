@@ -77,7 +77,7 @@ class ServiceManager:
         self._send("WATCHDOG=1")
 
     def status(self, line: str) -> None:
-        """Send the line that `systemctl status` shows, if it has changed, and what waits."""
+        """Send the line that `systemctl status` shows, if it has changed, and waiting messages."""
         if line != self._status:
             self._status = line
             self._send(f"STATUS={line}")
@@ -93,7 +93,7 @@ class ServiceManager:
         self._send_waiting()
 
     def _send_waiting(self) -> None:
-        """Send as much as the manager's queue takes; the event loop waits for nobody."""
+        """Send as much as the manager's queue takes; the event loop never waits."""
         if self._address is None or not self._waiting:
             return
         # "@" stands for the zero byte that begins the name of an abstract socket.

@@ -1,4 +1,14 @@
-"""The protocol of a store, which each engine fulfils in a folder of its own."""
+"""The protocol of a store, which each engine fulfils in a folder of its own.
+
+No sink waits for an operator's work, nor for another sink's long work. Each call of a connection
+waits for those before it, so each engine has one per purpose (its `Shared`): deliveries are leased
+on one, acceptances and settlements are written on another, and operators read on others. A
+dispatcher that begins waits for the leases' connection alone; one that ends waits for its sends and
+for their outcomes.
+
+Long work is done in steps of some 50 ms, and other work takes its turn between them. A walk takes
+its end once, when it begins: new rows are the next walk's.
+"""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager

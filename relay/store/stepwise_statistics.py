@@ -4,8 +4,9 @@ Rows are read in steps, because a reader that works long keeps other queries wai
 was set back for a while leaves old times among newer ones, so reading ends only after a whole step
 without a row of the requested time.
 
-The counts of the last hour are kept, and read on from the last row that they have. The rows are
-what all relays of a store share, and what a restart does not change.
+The counts of the last hour are kept, and read on from the last row that they have: a store reads
+some 700,000 rows a second, and an hour at 5,000 events a second has 18 million. The rows are what
+all relays of a store share, and what a restart does not change.
 """
 
 import asyncio

@@ -82,7 +82,7 @@ class ActivityStream:
         return dict(self._counts)
 
     def count(self, what: str) -> None:
-        """Count an activity that is not published, because nobody watches or it has no fields."""
+        """Count an activity that is not published, because no one watches or it has no fields."""
         self._counts[what] += 1
 
     def publish(self, what: str, *, at_ms: int | None = None, **fields: Any) -> None:

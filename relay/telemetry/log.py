@@ -74,7 +74,7 @@ def configure(settings: LogSettings, *, clock: Clock | None = None) -> None:
 
 
 def lines_dropped() -> int:
-    """Return how many lines were not written, because nobody read them or a write failed."""
+    """Return how many lines were not written, because they were not read or a write failed."""
     buffer = line_buffer.find(sys.stderr)
     return 0 if buffer is None else buffer.dropped
 

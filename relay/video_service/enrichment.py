@@ -107,12 +107,12 @@ class WatchHistories:
         return await self._answer(key, address)
 
     def forget(self, email: str) -> None:
-        """Drop what is kept of a person, and end look-ups that have begun."""
+        """Drop a person's histories, and end look-ups that have begun."""
         person = person_of(email)
         self._drop(lambda key: key.person == person)
 
     def of(self, email: str) -> Sequence[KeptHistory]:
-        """Return what is kept of a person now."""
+        """Return a person's histories in memory."""
         return self._kept.of(person_of(email))
 
     async def close(self) -> None:

@@ -462,7 +462,7 @@ FOUND: Mapping[str, tuple[Facts, str, str, str]] = {
     "an outage that the sender's API was not asked about": (
         unreconciled(),
         "ticket",
-        "what an outage of source main cost was not asked for",
+        "an outage of source main has not been reconciled",
         "relay reconcile --source main",
     ),
     "an outage that is asked about by itself": (

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from relay import __version__
 from relay.cli import main
 from relay.core import sample_events
 from relay.core.event import LEAD_CAPTURED, Unreadable
@@ -254,8 +255,8 @@ def test_a_file_that_is_not_a_store_is_one_line(path: Path, check: Check, conten
 
 async def test_an_incomplete_copy_leaves_no_file(tmp_path: Path) -> None:
     destination = StubServer()
-    head = b"HTTP/1.1 200 OK\r\nrelay-version: 0.2.0\r\ncontent-length: 1000\r\n\r\n"
-    destination.reply = lambda _: head + b"the beginning"
+    head = f"HTTP/1.1 200 OK\r\nrelay-version: {__version__}\r\ncontent-length: 1000\r\n\r\n"
+    destination.reply = lambda _: head.encode() + b"the beginning"
     copy = tmp_path / "copy.db"
     async with destination:
         command = ["store", "backup", str(copy), "--url", destination.url(""), "--token", TOKEN]

@@ -77,7 +77,7 @@ PROOFS = {
     "test_kill_9_loses_nothing_and_repeats_only_what_was_in_flight",
     "A stop signal during": "tests/guarantees/test_stop_at_start.py::"
     "test_it_ends_while_it_waits_for_a_database",
-    "Nobody reads the log": "tests/guarantees/test_log_reader.py::"
+    "The log has no reader": "tests/guarantees/test_log_reader.py::"
     "test_it_acknowledges_answers_and_stops",
     "SIGTERM or SIGINT": "tests/guarantees/test_drain.py::"
     "test_a_request_in_flight_gets_its_answer_while_the_public_side_is_closed",

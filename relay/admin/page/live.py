@@ -2,6 +2,9 @@
 
 A page fetches its own view again when one of its topics changes. The stream reads counts, not the
 activities themselves, so it costs the relay the same at any load.
+
+The page's script is the relay's own. Libraries that do the same took several times as much of a
+tab, and kept less of what a person had typed or opened.
 """
 
 from collections import Counter

@@ -114,7 +114,7 @@ def _unreconciled(source: SourceFacts) -> Iterator[Finding]:
     else:
         yield Finding(
             severity="ticket",
-            what=f"what an outage of source {source.name} cost was not asked for",
+            what=f"an outage of source {source.name} has not been reconciled",
             since_ms=absences[0].from_ms,
             why=f"its API may give back the events of {lost}",
             next=f"relay reconcile --source {name}",

@@ -117,7 +117,6 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
 
 @contextmanager
 def pipe() -> Iterator[tuple[TextIO, TextIO]]:
-    """Open a pipe."""
     read_fd, write_fd = os.pipe()
     with os.fdopen(read_fd) as read_end, os.fdopen(write_fd, "w") as write_end:
         yield read_end, write_end

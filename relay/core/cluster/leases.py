@@ -40,7 +40,6 @@ class Leases:
         return len(self._leases)
 
     def may_send(self, sink: str, fence: Fence, now_s: float) -> bool:
-        """Return whether a send may start now."""
         lease = self._find(sink, fence)
         return lease is not None and lease.state == "held" and now_s < lease.deadline_s
 

@@ -41,7 +41,11 @@ _NUMBER = re.compile(r"[0-9]+|0[xX][0-9A-Fa-f]*")
 _CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 
 _AUTOMATIC = frozenset({"accept", "accept-encoding", "content-type", "user-agent"})
-"""Headers that aiohttp would add."""
+"""Headers that aiohttp would add.
+
+Only those that a request lacks are skipped: for any list of headers to skip, aiohttp copies the
+others.
+"""
 
 _FAILURES: tuple[tuple[type[Exception], type[SinkError], str], ...] = (
     (socket.gaierror, Temporary, "name not found"),

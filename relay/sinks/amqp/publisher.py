@@ -1,6 +1,7 @@
 """Publishing on one channel, and the broker's answer to each message.
 
-brokers.md, section 4.
+brokers.md, section 4. Each message is one publish call of aiormq: aio-pika, a layer above it, hides
+the stream, which has to be cut when a broker freezes.
 """
 
 import asyncio

@@ -1,6 +1,9 @@
 """A librdkafka producer, which takes no more records after giving one up.
 
 brokers.md, section 7. Giving up purges all its records, so that none can arrive later.
+
+librdkafka's public producer reports on each record, and can be purged. aiokafka's can only be
+stopped, which waits for brokers that are away; confluent-kafka's `AIOProducer` takes no headers.
 """
 
 import asyncio
@@ -217,7 +220,7 @@ class Producer:
             except Exception as error:  # noqa: BLE001  of a callback; deliveries report it
                 self._bug = self._bug or error
             finally:
-                with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                with suppress(RuntimeError):  # the loop is closed, so nothing waits for it
                     self._loop.call_soon_threadsafe(self.closed.set_result, None)
 
     def _flush(self) -> None:

@@ -1,8 +1,9 @@
 """One MQTT 5 connection: paho-mqtt's client on the event loop.
 
 brokers.md, section 10. The client's connecting blocks, so that it runs on a thread; from the login
-on, the event loop drives the client. It ignores the limits of a CONNACK, which
-`relay.sinks.mqtt.publisher` keeps.
+on, the event loop drives the client, where the meaning of a batch's end is decided without locks.
+It ignores the limits of a CONNACK, which `relay.sinks.mqtt.publisher` keeps. Its public callbacks
+report the reason code of each PUBACK, which aiomqtt drops.
 """
 
 import asyncio

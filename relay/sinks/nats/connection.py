@@ -77,7 +77,7 @@ class Connection:
         self._answered = 0
         """The highest number of those that have a reply."""
         self.is_leaving = False
-        """The server is in lame duck mode: it serves on for a while, and lets nobody in."""
+        """The server is in lame duck mode: it serves on for a while, and accepts no new client."""
         self._error: Exception | None = None
         self._verdict: SinkError | None = None
 

@@ -111,7 +111,7 @@ def read(reply: Msg) -> Document:
 
 
 def losses(details: Document) -> str | None:
-    """Return how a stream loses messages that nobody has read; None where it keeps them."""
+    """Return how a stream loses unread messages; None where it keeps them."""
     stream = details.config
     if stream is None or stream.discard != "old":
         return None

@@ -1,4 +1,9 @@
-"""The stream to a NATS server, which can be cut whatever the server does, and can insist on TLS."""
+"""The stream to a NATS server, which can be cut whatever the server does, and can insist on TLS.
+
+The library's own stream closes once the server has taken everything. With 12 messages of 900 kB at
+a frozen server, its `close` did not end in 10 s, and messages that had been given up arrived after
+the thaw.
+"""
 
 import asyncio
 import ssl

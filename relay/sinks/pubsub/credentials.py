@@ -1,7 +1,8 @@
 """Google's credentials: their search, their requests, and the meanings of their failures.
 
 The library's calls block, so they run in a thread; its requests still go through the relay's own
-HTTP client, on the event loop, where closing the sink cancels them.
+HTTP client, on the event loop, where closing the sink cancels them. The library's own transport
+cannot be cancelled, sleeps between retries, and has other CAs, proxies and redirects.
 """
 
 import asyncio

@@ -69,7 +69,7 @@ _CODE_MAX = 80
 
 
 def _code(said: object) -> str:
-    """Return the code without the service's name and `Exception`; "" for what is none.
+    """Return the code without the service's name and `Exception`; "" for anything else.
 
     The protocols differ in both: `AWS.SimpleQueueService.NonExistentQueue` is
     `com.amazonaws.sqs#QueueDoesNotExist`, `KMS.DisabledException` is `KmsDisabled`.

@@ -1,4 +1,8 @@
-"""The audience by day: made of the rows of `audience`, many at once, and kept right by erasures."""
+"""The audience by day: made of the rows of `audience`, many at once, and kept right by erasures.
+
+It is made behind them, while no event waits to be counted, because a day's set is written anew each
+time.
+"""
 
 import asyncio
 from collections import defaultdict

@@ -1,4 +1,8 @@
-"""The way to a store's database, which a reload may change while its connections are in use."""
+"""The way to a store's database, which a reload may change while its connections are in use.
+
+A connection looks up the DSN when it connects, so that a new password reaches all of them at once.
+Work on an old one ends there, because a commit that is cut off would be in doubt.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable

@@ -1,4 +1,10 @@
-"""psycopg in use: one blocking connection, with SQL for the configured schema."""
+"""psycopg in use: one blocking connection, with SQL for the configured schema.
+
+It is libpq, so that every DSN works, and the second host is tried when the first one hangs.
+
+No setting of a role or a database is trusted. What the SQL relies on is written into it, is sent
+when connecting, or is read then and refused; a `SET` would stay with a pooler's next client.
+"""
 
 import os
 import re

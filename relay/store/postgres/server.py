@@ -129,6 +129,7 @@ class Identity(NamedTuple):
                 f"the role may not read and write {name} in the schema {schema}: make it a member "
                 "of the role that owns it"
             )
+        # A copy of the files has the same numbers of server and database, but not this process.
         if db.execute(_IS_KNOWN, (member,)).fetchone() != (True,):
             raise StoreRefused(_ELSEWHERE)
 

@@ -1,4 +1,9 @@
-"""Insertion of events with their deliveries, many in one statement."""
+"""Insertion of events with their deliveries, many in one statement.
+
+The rows go into a temporary view, whose triggers write the other tables. Python's lock changes
+hands several times at each statement, and requests wait for it: with four statements, a quarter
+fewer events were acknowledged.
+"""
 
 import secrets
 from collections.abc import Container, Sequence

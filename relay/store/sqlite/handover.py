@@ -1,4 +1,9 @@
-"""Leases of new deliveries that go straight to their dispatchers, without a read."""
+"""Leases of new deliveries that go straight to their dispatchers, without a read.
+
+A read costs several statements on another thread. A dispatcher takes a delivery only while nothing
+older is due in the store, so that order and bounds are those of a fetch. PostgreSQL offers none,
+because another relay may own the sink.
+"""
 
 from collections.abc import Mapping, Sequence
 

@@ -2,8 +2,11 @@
 
 Eight periods make a block. A byte of its column has a bit for each of them, and the columns of all
 blocks lie side by side, so that a test reads a few rows: one after the other, the filters of ten
-million ids would cost an event a hundred misses of the processor's cache. An id takes 2 bytes, and
-1 in 1,400 foreign ids seems to be among those of a period.
+million ids would cost an event a hundred misses of the processor's cache, 26 us in place of 5. An
+id takes 2 bytes, and 1 in 1,400 foreign ids seems to be among those of a period.
+
+A full period gets no more ids, so that its filter stays right. One that is missing or damaged costs
+time, not exactness.
 """
 
 from collections.abc import Iterable, Mapping

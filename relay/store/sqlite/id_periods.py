@@ -1,8 +1,10 @@
 """Periods of event numbers, by which ids are found.
 
 A new id is random, so that its place in an index of all ids is on a page of its own, which has to
-be read and written twice. The ids of the newest periods are therefore in memory, and those of a
-full one are written to the table `ids` at once and in their order (`id_indexing`).
+be read and written twice: 5,700 of the 9,000 bytes that an event wrote, and with ten million ids
+0.6 of the acknowledgements of an empty store. The ids of the newest periods are therefore in
+memory, and those of a full one are written to the table `ids` at once and in their order
+(`id_indexing`); triggers remove those of events that are removed or erased.
 """
 
 from relay.store.sqlite import id_filter

@@ -5,7 +5,8 @@ move between pages. They are searched in the file itself. A row of the page is t
 that it takes all of the unused space, which SQLite clears or uses for that, and small again.
 
 A page belongs to the table whose b-tree leads to it from its root in the schema, which leaves out
-overflow, free and pointer-map pages. File format: sqlite.org/fileformat2.html, sections 1.5 to 2.1.
+overflow, free and pointer-map pages. The shape of a row would tell only until a column is added.
+File format: sqlite.org/fileformat2.html, sections 1.5 to 2.1.
 """
 
 import os

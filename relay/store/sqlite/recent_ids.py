@@ -1,6 +1,7 @@
 """Ids of the newest events, which are in no index yet.
 
-They are kept by their hashes, so that only the row of an event tells whether it has an id.
+They are kept by their hashes, so that only the row of an event tells whether it has an id. Two ids
+of one hash, and a number that a failure has left, cost a look at a row.
 """
 
 from collections.abc import Sequence

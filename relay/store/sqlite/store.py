@@ -1,7 +1,7 @@
 """The store on SQLite: one connection writes for all concurrent callers, the others only read.
 
 One process holds the store, so leases are kept in memory: after a crash all pending deliveries are
-due again.
+due again. A lease on disk would cost a write per send, and an expiry to wait for after a crash.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,6 +1,7 @@
 """Check that the write-ahead log on the disk is the one that SQLite has written.
 
-SQLite keeps the log open, and does not notice that it was removed or overwritten.
+SQLite keeps the log open, and does not notice that it was removed or overwritten: it would go on
+writing to a removed file, and copy a damaged log over the database.
 The layout is that of sqlite.org/walformat.html, which all versions of SQLite share.
 """
 

@@ -24,7 +24,6 @@ class Tokens(msgspec.Struct, frozen=True, kw_only=True):
         return bool(self.by_role())
 
     def by_role(self) -> dict[Role, str]:
-        """Return the tokens that are set."""
         tokens: dict[Role, Secret | None] = {"admin": self.admin, "viewer": self.viewer}
         return {role: token.reveal() for role, token in tokens.items() if token and token.reveal()}
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from relay import __version__
 from relay.config import Config
 from relay.core.event import LEAD_CAPTURED, VIDEO_WATCHED
 from relay.core.minutes import MINUTE_MS
@@ -151,7 +152,7 @@ async def _hour(relay: Relay, clock: DayClock, destinations: Destinations) -> No
     """The last hour: crm's token expires, sales slows down, and somebody pauses newsletter."""
     random = Random(60)
     async with operating(relay) as operator:
-        operator.client.headers["user-agent"] = "relay/0.2.0"
+        operator.client.headers["user-agent"] = f"relay/{__version__}"
         for minute in range(60, 0, -1):
             clock.before_s = minute * MINUTE_S - random.uniform(0, 10)
             if minute == 56:

@@ -53,7 +53,6 @@ class ChangesPage(ChangeFilter, frozen=True, kw_only=True):
 
 
 async def read_changes(visit: Visit, page: ChangesPage) -> Context:
-    """Read one page of the list."""
     query = page.page(visit, before=page.before, limit=page.limit)
     reader = ListReader(partial(visit.run, list_changes), "changes", "id")
     shown = await reader.page(visit.held, "rows", query)

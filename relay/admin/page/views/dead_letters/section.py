@@ -142,7 +142,6 @@ async def replay_one(visit: Visit, _: Nothing, chosen: OneDelivery) -> Done:
 
 
 async def discard_one(visit: Visit, _: Nothing, chosen: OneDelivery) -> Done:
-    """Discard one dead letter."""
     order = Discard(id=chosen.id, source=chosen.source, sink=chosen.sink)
     result = await visit.run(discard_dead_letters, Nothing(), order)
     if not result.discarded:

@@ -124,13 +124,11 @@ def _fields(visit: Visit, chosen: RequestFilter) -> Sequence[Field]:
 
 
 async def read_requests(visit: Visit, page: UnreadablePage) -> Listed:
-    """Read a page of unreadable requests."""
     reader = ListReader(partial(visit.run, list_unreadable), "unreadable", "seq")
     return await reader.page(visit.held, "requests", page)
 
 
 async def read_one(visit: Visit, path: RequestId) -> Context:
-    """Read one unreadable request."""
     record = await visit.run(show_unreadable, path)
     headers = [line.partition(": ") for line in (record.headers or "").splitlines()]
     return {

@@ -38,7 +38,6 @@ def _row(visit: Visit, replay: ReplayView) -> ReplayRow:
 
 
 async def read_replays(visit: Visit, page: Paging) -> Context:
-    """Read a page of replays."""
     reader = ListReader(partial(visit.run, list_replays), "replays", "id")
     shown = await reader.page(visit.held, "rows", page)
     return {
@@ -49,7 +48,6 @@ async def read_replays(visit: Visit, page: Paging) -> Context:
 
 
 async def read_replay(visit: Visit, path: ReplayId) -> Context:
-    """Read one replay."""
     replay = await visit.run(show_replay, path)
     fields = form_fields(replay.selection)
     if not visit.may_change:
@@ -63,7 +61,6 @@ async def read_replay(visit: Visit, path: ReplayId) -> Context:
 
 
 async def cancel(visit: Visit, path: ReplayId, _: Nothing) -> Done:
-    """Cancel a replay."""
     replay = await visit.run(cancel_replay, path)
     to = visit.url(f"/replays/{path.id}")
     if replay.state != "cancelled":

@@ -113,7 +113,6 @@ async def _count(visit: Visit, chosen: Filter, within_ms: int) -> Count:
 
 
 async def read_table(visit: Visit, page: EventsPage) -> AsyncIterator[Rows]:
-    """Read the events from this page on."""
     heads = [("received", "source", "kind", "id", "created", "bytes", "deliveries", "mark")]
     # With a time limit the store searches in steps, between which other searches get on.
     chosen = await page.filter(visit)

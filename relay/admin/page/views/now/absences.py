@@ -16,7 +16,6 @@ from relay.admin.page.visit import Context, Done, Notice, Visit
 
 
 async def read_absences(visit: Visit, page: Paging) -> Context:
-    """Read one page of the list."""
     reader = ListReader(partial(visit.run, list_absences), "absences", "id")
     shown = await reader.page(visit.held, "rows", page)
     result: AbsenceList = shown.response

@@ -89,7 +89,6 @@ async def read_person(visit: Visit, lookup: Lookup) -> Context:
 
 
 async def read_erasure(visit: Visit, path: ErasureId) -> Context:
-    """Read the report of an erasure."""
     record = await visit.admin.store.personal_data.erasure(path.id)
     if record is None:
         raise HTTPException(404, f"There is no erasure {path.id}.")

@@ -96,14 +96,12 @@ async def test(visit: Visit, path: SinkName, _: Nothing) -> Done:
 
 
 async def pause(visit: Visit, path: SinkName, _: Nothing) -> Done:
-    """Pause the sink."""
     await visit.run(pause_sink, path)
     text = f"{path.name} is paused: its events wait until you resume it."
     return Done(notice=Notice(text=text, tone="warn"))
 
 
 async def resume(visit: Visit, path: SinkName, _: Nothing) -> Done:
-    """Resume the sink."""
     await visit.run(resume_sink, path)
     return Done(notice=Notice(text=f"{path.name} delivers again."))
 
