@@ -9,6 +9,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from relay.core.clock import Clock
 from relay.core.errors import StoreBroken, StoreError, StoreFull, StoreUnavailable
+from relay.store.sqlite import generation
 from relay.store.sqlite.bulk import ROWS_MAX
 from relay.store.sqlite.commit_timer import CommitTimer
 from relay.store.sqlite.driver import Connection, sqlite3
@@ -295,7 +296,9 @@ class GroupCommit:
 
 
 def _checkpoint(db: sqlite3.Connection) -> None:
-    db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+    _, frames, written = db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+    if written == frames:  # no reader needs the rest, so another log begins
+        generation.advance(db)
 
 
 def _call_done(done: Callable[[Any], None], result: object) -> None:

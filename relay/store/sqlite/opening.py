@@ -1,5 +1,6 @@
 """Opening of a SQLite store: locked, migrated, and with what it keeps in memory read."""
 
+import asyncio
 import errno
 from collections import defaultdict
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from relay.store.sqlite import accept as acceptance
 from relay.store.sqlite import (
     conditions,
     disk,
+    generation,
     id_periods,
     keys,
     operator_writes,
@@ -71,7 +73,7 @@ async def open_store(
             held = opened.enter_context(disk.lock(path))
             disk.make_file(path)
             disk.require_single(path)
-            if (foreign := preflight.foreign_log(path)) is not None:
+            if (foreign := await asyncio.to_thread(preflight.foreign_log, path)) is not None:
                 raise StoreRefused(f"the store {path} cannot be opened: {foreign}")
             connection = await open_writer(path)
             opened.push_async_callback(connection.close)
@@ -185,6 +187,7 @@ def _opening_error(path: Path, error: OSError | sqlite3.Error) -> StoreError:
 def _begin(db: sqlite3.Connection, path: Path, *, now_ms: int) -> bool:
     """Migrate the schema; True if the last relay did not close the store."""
     schema.migrate(db, now_ms=now_ms, free_bytes=partial(disk.free_bytes, disk.real(path)))
+    generation.advance(db)
     db.executescript(acceptance.TRIGGER + settling.TRIGGER + ordering.TRIGGER)
     with transaction(db):
         operator_writes.withdraw_all(db)
