@@ -36,14 +36,14 @@ def restart() -> None:
 
 
 def note(came: str) -> None:
-    """Tell the current timeout what has come of an answer, as it breaks off the wait for it."""
+    """Note what has arrived of an answer, as the current timeout breaks off the wait for it."""
     timeout = current_timeout.get()
     if isinstance(timeout, Limit):
         timeout.came = came
 
 
 class Limit:
-    """Time that an answer may take, and what has come of it by then."""
+    """Time limit of an answer, with a description of what has arrived of it by then."""
 
     __slots__ = ("_seconds", "came")
 

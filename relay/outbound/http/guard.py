@@ -156,7 +156,7 @@ class Guard(asyncio.Protocol):
         return odd_answers.fault(bytes(self._response))
 
     def progress(self) -> str:
-        """Describe what has come of a response that is due; nothing if nothing has."""
+        """Describe the part of a due response that has arrived; empty if none has."""
         if not (self._response and self._framing.is_due):
             return ""
         return odd_answers.fault(bytes(self._response), ends="what came ends")

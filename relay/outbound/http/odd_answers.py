@@ -66,7 +66,7 @@ def mended(received: bytes) -> bytes | None:
 def fault(received: bytes, ends: str = "the connection ended") -> str:
     """Describe what the peer sent in place of an answer, without repeating any of it.
 
-    `ends` says how it ended where that is what is wrong with it.
+    `ends` is the subject and verb for an answer whose end is at fault.
     """
     answer = _after_interim(received)
     if received.count(b"HTTP/1.1 1", 0, len(received) - len(answer)) > INTERIM_MAX:
