@@ -23,8 +23,11 @@ UNMARKED = 0
 _FIRST_MAX = 1 << 30
 """Half of what the field holds; the other half is more than the logs of a century."""
 
-_FRAMES_MAX = 16384
-"""Frames that are read to find a number, a second's worth; a log with more is not judged."""
+_FRAMES_MAX = 4096
+"""Frames that are read to find a number, half a second's worth: the start waits for it.
+
+Mostly the first transaction is enough.
+"""
 
 _DATABASE = struct.Struct(">16xH42xI")
 """Page size and number."""

@@ -1,6 +1,5 @@
 """Opening of a SQLite store: locked, migrated, and with what it keeps in memory read."""
 
-import asyncio
 import errno
 from collections import defaultdict
 from collections.abc import Callable
@@ -73,7 +72,7 @@ async def open_store(
             held = opened.enter_context(disk.lock(path))
             disk.make_file(path)
             disk.require_single(path)
-            if (foreign := await asyncio.to_thread(preflight.foreign_log, path)) is not None:
+            if (foreign := preflight.foreign_log(path)) is not None:
                 raise StoreRefused(f"the store {path} cannot be opened: {foreign}")
             connection = await open_writer(path)
             opened.push_async_callback(connection.close)
