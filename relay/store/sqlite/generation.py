@@ -42,7 +42,7 @@ _PAGE_SIZE_MAX = 1 << 16
 
 
 def advance(db: sqlite3.Connection) -> None:
-    """Write the next number, as the first transaction of a log that a checkpoint has ended."""
+    """Write the next number, in the first transaction after the checkpoint of a whole log."""
     (number,) = db.execute("PRAGMA user_version").fetchone()
     following = number + 1 if number > UNMARKED else SystemRandom().randrange(1, _FIRST_MAX)
     db.execute(f"PRAGMA user_version = {following}")
