@@ -31,7 +31,14 @@ ENDPOINT_NOTES = "note_endpoint"
 
 ENDPOINT_NOTES_MAX = 100
 
-_NO_OVERVIEW = Overview(alive_ms=None, replaying_ms={}, dead={}, unreadable=0, unreadable_ms=None)
+_NO_OVERVIEW = Overview(
+    alive_ms=None,
+    replaying_ms={},
+    dead={},
+    unreadable=0,
+    unreadable_since_ms=None,
+    unreadable_ms=None,
+)
 
 
 class SinkFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,7 +55,7 @@ class SinkFacts(msgspec.Struct, frozen=True, kw_only=True):
     dead: int | None
     dead_since_ms: int | None
     dead_reason: str | None
-    """Reason of the newest dead letter."""
+    """Reason of the last death."""
 
     def status(self) -> SinkStatus:
         """Return the condition, also of a sink that is not in the config."""
@@ -107,6 +114,8 @@ class StoreFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What of the store an operator should change."""
     unreadable: int
     """Number of verified requests without an event."""
+    unreadable_since_ms: int | None
+    """Time of the first of these."""
     unreadable_ms: int | None
     """Time of the last of these."""
 
@@ -273,5 +282,6 @@ def _store(admin: AdminServices, stored: _Stored, unready: Sequence[str]) -> Sto
         unclean=admin.store.unclean,
         warnings=[each for each in admin.store.warnings() if each.needs_action],
         unreadable=stored.overview.unreadable,
+        unreadable_since_ms=stored.overview.unreadable_since_ms,
         unreadable_ms=stored.overview.unreadable_ms,
     )

@@ -9,18 +9,20 @@ from relay.cli.client import Client, connected
 from relay.cli.output import moment, safe, table
 from relay.cli.parameters import json_option, moment_option, name_option
 from relay.cli.printing import Output
+from relay.cli.responses import Document
 from relay.cli.selection import until_option
 from relay.cli.target import Target, relay_options
 from relay.core import csv_table
 from relay.core.suggestion import suggestion
 from relay.core.units import number
-from relay.store.audience import Grouping
+from relay.store.audience import Funnel, Grouping
+from relay.store.audience.columns import FORMS, STEPS, csv_rows
 
 _ROWS_MAX = 10_000
 _TITLE_CHARS = 48
 _MEANT_MAX = 5
 
-_NUMBERS = ("STARTED", "25%", "50%", "75%", "FINISHED", "LEADS", "FORMS")
+_NUMBERS = tuple(name.upper() for name in (*STEPS, FORMS))
 _HEADS = {
     "video": ("TITLE", "VIDEO"),
     "day": ("DAY ({zone})",),
@@ -29,13 +31,6 @@ _HEADS = {
 }
 _TOTAL = "all"
 _NO_VIDEO = "(none named)"
-
-_CSV_HEADS = {
-    "video": ("title", "video"),
-    "day": ("day",),
-    "hour": ("hour",),
-    "source": ("source",),
-}
 
 
 @click.command()
@@ -56,7 +51,7 @@ _CSV_HEADS = {
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV for a spreadsheet.")
 @relay_options
 @json_option
-def audience(*, target: Target, as_json: bool, as_csv: bool, by: str, **query: Any) -> None:
+def audience(*, target: Target, as_json: bool, as_csv: bool, by: Grouping, **query: Any) -> None:
     """Count viewers by milestone, and leads; each person counts once.
 
     A person is an e-mail address; LEADS counts people, FORMS the forms that they sent.
@@ -116,16 +111,9 @@ def _numbers(steps: list[dict[str, Any]]) -> list[str]:
     return [number(figure).rjust(len(head)) for figure, head in zip(figures, _NUMBERS, strict=True)]
 
 
-def _csv(report: dict[str, Any], by: str) -> list[str]:
-    steps = [step["milestone"] or "lead" for step in report["total"]]
-    people, events = ([f"{step} {unit}" for step in steps] for unit in ("people", "events"))
-    rows: list[list[object]] = [[*_CSV_HEADS[by], *people, *events]]
-    for group in report["groups"]:
-        cells = (group[name] for name in _CSV_HEADS[by])
-        # What a terminal would interpret is escaped.
-        names = ["" if cell is None else safe(str(cell)) for cell in cells]
-        figures = [step[unit] for unit in ("people", "events") for step in group["steps"]]
-        rows.append([*names, *figures])
+def _csv(report: Document, by: Grouping) -> list[str]:
+    # What a terminal would interpret is escaped.
+    rows = csv_rows(by, report.convert(Funnel), safe)
     return csv_table.text(rows, line_end="\n").splitlines()
 
 

@@ -49,7 +49,7 @@ def _row(change: dict[str, Any]) -> dict[str, object]:
         "ASKED": _text(_readable(change["asked"])) or "-",
         "RESULT": _result(change),
         "BY": change["actor"],
-        "FROM": change["address"],
+        "ADDRESS": change["address"],
         "VIA": change["via"] or "-",
     }
 

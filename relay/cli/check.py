@@ -193,12 +193,12 @@ async def reach(settings: Iterable[SinkSettings]) -> tuple[Contact, ...]:
 
 async def _contact(settings: SinkSettings) -> Contact:
     sink: Sink = sinks.load(settings.type).build(settings, SystemClock())
+    limit = RequestTimeout(settings.timeout.seconds)
     try:
-        async with RequestTimeout(settings.timeout.seconds):
+        async with limit:
             ok, text = True, check_results.reached(await sink.check())
     except TimeoutError:
-        reason = f"no answer within {settings.timeout.seconds:g} s"
-        ok, text = False, check_results.failed(reason, None, "retry")
+        ok, text = False, check_results.failed(limit.reason(), None, "retry")
     except SinkError as error:
         ok, text = False, check_results.failed(error.reason, error.status, result_of(error))
     except Exception as error:  # noqa: BLE001  a sink's bug is a finding; its text may hold secrets

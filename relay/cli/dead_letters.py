@@ -56,11 +56,11 @@ def _page(page: dict[str, Any], reasons: Sequence[Document]) -> Iterator[str]:
 def _row(letter: Document) -> dict[str, object]:
     return {
         "RECEIVED": moment(letter["received_ms"]),
-        "GIVEN UP": ago(letter["settled_ms"], now_ms=letter.now_ms),
+        "DIED": ago(letter["settled_ms"], now_ms=letter.now_ms),
         "SINK": letter["sink"],
-        "EVENT": f"{letter['kind']} (reconstructed)" if letter["reconstructed"] else letter["kind"],
+        "KIND": f"{letter['kind']} (reconstructed)" if letter["reconstructed"] else letter["kind"],
         "ID": letter["id"],
-        "TRIES": letter["attempts"],
+        "ATTEMPTS": letter["attempts"],
         "REASON": letter["reason"] or "-",
     }
 

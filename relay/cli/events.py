@@ -42,7 +42,7 @@ def _row(event: Document) -> dict[str, object]:
         "RECEIVED": moment(event["received_ms"]),
         "AGE": ago(event["received_ms"], now_ms=event.now_ms),
         "SOURCE": event["source"],
-        "EVENT": _kind(event),
+        "KIND": _kind(event),
         "ID": event["id"],
         "DELIVERIES": ", ".join(deliveries) or "no sink took it",
     }

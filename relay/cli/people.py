@@ -101,7 +101,7 @@ def _report(report: dict[str, Any], *, dry_run: bool) -> Iterator[str]:
 def _recipient_row(recipient: Document) -> dict[str, object]:
     return {
         "SINK": recipient["sink"],
-        "EVENT": recipient["kind"],
+        "KIND": recipient["kind"],
         "COUNT": recipient["count"],
         "LAST": moment(recipient["last_ms"]),
         "AGE": ago(recipient["last_ms"], now_ms=recipient.now_ms),

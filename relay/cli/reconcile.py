@@ -138,7 +138,7 @@ def _lines(run: dict[str, Any]) -> Iterator[str]:
 def _fact(fact: dict[str, Any]) -> dict[str, object]:
     return {
         "OUTCOME": fact["outcome"],
-        "EVENT": fact["kind"],
+        "KIND": fact["kind"],
         "PERSON": fact.get("person"),
         "VIDEO": fact.get("title") or fact.get("video"),
         "DETAIL": fact.get("lead") or fact.get("milestone"),

@@ -27,7 +27,7 @@ from relay.core.units import number
 
 POLL_INTERVAL_S = 0.5
 
-_HEADS = {"kind": "EVENT", "sink": "SINK", "reason": "REASON"}
+_HEADS = {"kind": "KIND", "sink": "SINK", "reason": "REASON"}
 
 number_argument = click.argument("number", metavar="NUMBER", type=WholeNumber(min=1))
 

@@ -8,7 +8,7 @@ import click
 
 from relay.cli.client import Client, relay_command
 from relay.cli.output import moment, pairs, safe, when
-from relay.cli.parameters import name_option, parsed
+from relay.cli.parameters import confirm, name_option, parsed, yes_option
 from relay.cli.printing import Output
 from relay.cli.responses import Document
 from relay.cli.selection import (
@@ -23,6 +23,8 @@ from relay.cli.selection import (
     until_option,
 )
 from relay.core.units import number
+
+_FOR_GOOD = "Nothing brings back what is in them."
 
 ID_DIGITS = 12
 """Digits of an id that are shown; any unambiguous prefix is accepted."""
@@ -159,17 +161,28 @@ _RETRIED = {
 @_filter_options
 @all_option
 @dry_run_option
+@yes_option
 @relay_command
 def discard(
-    client: Client, *, digits: str | None, everything: bool, dry_run: bool, **chosen: Any
+    client: Client,
+    *,
+    digits: str | None,
+    everything: bool,
+    dry_run: bool,
+    yes: bool,
+    **chosen: Any,
 ) -> Output:
     """Delete requests; nothing brings them back."""
     if digits is not None:
-        everything = everything or dry_run
-        request = client.post(_path_of_one("discard", digits, everything=everything, **chosen))
+        path = _path_of_one("discard", digits, everything=everything or dry_run, **chosen)
+        confirm(f"Delete the unreadable request {digits}? {_FOR_GOOD}", yes=yes)
+        request = client.post(path)
         name = safe(f"{request['id'][:ID_DIGITS]} of {request['source']}")
         return Output(request, [f"{name} is removed."])
     require_one(chosen, everything=everything)
+    if not dry_run:
+        which = "all unreadable requests" if everything else "the unreadable requests that match"
+        confirm(f"Delete {which}? {_FOR_GOOD}", yes=yes)
     order = {**chosen, "all": everything, "dry_run": dry_run}
     result = client.post("/unreadable/discard", order)
     if dry_run:

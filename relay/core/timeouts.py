@@ -35,11 +35,34 @@ def restart() -> None:
         timeout.restart()
 
 
-class RequestTimeout:
-    """Limits one request, as `asyncio.timeout` does; the timeout around it begins anew."""
+def note(came: str) -> None:
+    """Note what has arrived of an answer, as the current timeout breaks off the wait for it."""
+    timeout = current_timeout.get()
+    if isinstance(timeout, Limit):
+        timeout.came = came
+
+
+class Limit:
+    """Time limit of an answer, with a description of what has arrived of it by then."""
+
+    __slots__ = ("_seconds", "came")
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
+        self.came = ""
+
+    def reason(self) -> str:
+        """Return why there is no answer once the time is over."""
+        if not self.came:
+            return f"no answer within {self._seconds:g} s"
+        return f"no whole answer within {self._seconds:g} s: {self.came}"
+
+
+class RequestTimeout(Limit):
+    """Limits one request, as `asyncio.timeout` does; the timeout around it begins anew."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(seconds)
         self._outer = current_timeout.get()
         self._timeout: asyncio.Timeout | None = None
         """While the block runs."""
@@ -49,6 +72,7 @@ class RequestTimeout:
         return self._has_expired
 
     def restart(self) -> None:
+        self.came = ""
         if self._outer is not None:
             self._outer.restart()
         if self._timeout is not None and not self._timeout.expired():
@@ -116,14 +140,14 @@ class Deadlines:
             self.loop.call_later(TICK_S, self._tick)
 
 
-class Deadline:
+class Deadline(Limit):
     """A timeout of the current task."""
 
-    __slots__ = ("_deadlines", "_seconds", "_struck", "_task", "at_s")
+    __slots__ = ("_deadlines", "_struck", "_task", "at_s")
 
     def __init__(self, deadlines: Deadlines, seconds: float) -> None:
+        super().__init__(seconds)
         self._deadlines = deadlines
-        self._seconds = seconds
         self._struck = False
         self._task = asyncio.current_task(deadlines.loop)
         self.extend(seconds)
@@ -133,6 +157,7 @@ class Deadline:
         self.at_s = self._deadlines.now_s() + seconds
 
     def restart(self) -> None:
+        self.came = ""
         self.extend(self._seconds)
 
     def strike(self) -> None:

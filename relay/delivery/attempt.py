@@ -57,12 +57,13 @@ async def attempt(
     A sink that needs several requests has `limit` begin anew with each of them.
     """
     outcomes: Sequence[SinkResponse | BaseException]
+    deadline = deadlines.within(limit.seconds)
     try:
-        with deadlines.within(limit.seconds) as deadline:
+        with deadline:
             current_timeout.set(deadline)
             outcomes = tuple(await send(events))
     except TimeoutError:
-        outcomes = [Temporary(f"no answer within {limit.seconds:g} s")] * len(events)
+        outcomes = [Temporary(deadline.reason())] * len(events)
     except asyncio.CancelledError as error:
         # A client that cancels itself would end this task silently, and keep its leases.
         if is_cancelled():

@@ -100,15 +100,15 @@ class ConfiguredSink(msgspec.Struct, eq=False):
         """Reach the destination without an event, as `Sink.check` does."""
         if self.is_closing:
             raise Temporary(_CLOSED)
-        limit_s = self.settings.timeout.seconds
+        limit = RequestTimeout(self.settings.timeout.seconds)
         try:
-            async with RequestTimeout(limit_s):
+            async with limit:
                 check = asyncio.ensure_future(self.sink.check())
                 self.checks.add(check)
                 check.add_done_callback(self.checks.discard)
                 return await check
         except TimeoutError:
-            raise Temporary(f"no answer within {limit_s:g} s") from None
+            raise Temporary(limit.reason()) from None
         except asyncio.CancelledError:
             if is_cancelled():
                 raise

@@ -131,7 +131,7 @@ class _Batch(msgspec.Struct, Generic[Item]):
                 raise
             return Temporary("the client library broke it off")
         except TimeoutError:
-            return self._late() if limit.expired() else Temporary("no answer in time")
+            return Temporary(limit.reason() if limit.expired() else "no answer in time")
         except Exception as error:  # noqa: BLE001  the other parts are sent after a bug, too
             return error
 

@@ -9,9 +9,9 @@ class DeadLetters(msgspec.Struct, frozen=True):
     """The dead letters of one sink."""
 
     since_ms: int | None
-    """Time at which the one of the oldest event died."""
+    """Time of the first death: the earliest `first_ms` of the sink's `Reason`s."""
     reason: str | None
-    """Reason of the one of the newest event."""
+    """Reason of the last death."""
 
 
 class Overview(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,5 +24,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     dead: Mapping[str, DeadLetters]
     unreadable: int
     """Number of verified requests without an event."""
+    unreadable_since_ms: int | None
+    """Time of the first of these."""
     unreadable_ms: int | None
     """Time of the last of these."""

@@ -38,6 +38,7 @@ STORE = StoreFacts(
     warnings=(),
     unclean=False,
     unreadable=0,
+    unreadable_since_ms=None,
     unreadable_ms=None,
 )
 IN_DATABASE = replace(
@@ -604,3 +605,10 @@ def test_a_sink_that_refuses_everything_names_the_command_for_what_died(
     command = f"relay dead-letters replay --sink crm{chosen}"
     assert found.why.endswith(f"deliver what died before: {command}")
     assert parse(command).name == "replay"
+
+
+def test_unreadable_requests_are_a_problem_since_the_first_of_them() -> None:
+    first_ms, last_ms = NOW_MS - 168 * HOUR_MS, NOW_MS - HOUR_MS
+    facts = of_store(unreadable=2, unreadable_since_ms=first_ms, unreadable_ms=last_ms)
+    (found,) = problems(facts)
+    assert (found.since_ms, found.severity) == (first_ms, "ticket")

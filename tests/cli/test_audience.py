@@ -87,11 +87,11 @@ async def test_a_title_is_neither_a_spreadsheet_formula_nor_a_terminal_command(
     rows = list(csv.DictReader(printed))
     assert {row["video"] for row in rows} == {f"v{number}" for number in range(len(HOSTILE))}
     assert not [row for row in rows if row["title"].strip()[0] in "=+-@\t\r"]
-    assert {(row["lead people"], row["lead events"]) for row in rows} == {("1", "1")}
+    assert {(row["leads"], row["forms"]) for row in rows} == {("1", "1")}
     assert all(line.isprintable() for line in (*table, *printed))
     assert {group["title"] for group in report["groups"]} == set(HOSTILE)
     assert report["total"][-1]["people"] == 1
     assert by_hour[0].startswith("HOUR (Asia/Kolkata)  STARTED")
     assert [line.split()[0] for line in by_hour[1:25]] == [f"{hour:02}" for hour in range(24)]
     assert [row["hour"] for row in hours] == [str(hour) for hour in range(24)]
-    assert sum(int(row["lead events"]) for row in hours) == len(HOSTILE)
+    assert sum(int(row["forms"]) for row in hours) == len(HOSTILE)

@@ -19,12 +19,18 @@ CONFIG = (
 COMMANDS = {
     "erase ada@example.com": "Remove all stored data of ada@example.com?",
     "dead-letters discard --all": "Discard all dead letters?",
+    "unreadable discard --all": "Delete all unreadable requests?",
+    "unreadable discard --source main": "Delete the unreadable requests that match?",
+    "unreadable discard 1234abcd": "Delete the unreadable request 1234abcd?",
     "endpoint remove": "Remove wh_1 of source main? Nothing can arrive then.",
 }
 HARMLESS = [
     "erase --dry-run ada@example.com",
     "dead-letters discard --all --dry-run",
     "dead-letters discard --sink crm",
+    "unreadable discard --all --dry-run",
+    "unreadable discard --source main --dry-run",
+    "unreadable retry --all",
 ]
 WENT_ON = "connect"
 

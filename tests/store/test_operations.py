@@ -209,6 +209,26 @@ async def test_each_reason_has_the_first_and_the_last_time_of_a_death(store: Sto
     assert early == [Reason("sales", "refused", 2, NOW_MS + 25, NOW_MS + 45)]
 
 
+async def test_a_sinks_first_and_last_death_are_those_of_its_reasons_after_a_replay_too(
+    store: Store,
+) -> None:
+    async def die(reason: str, at_ms: int) -> None:
+        (delivery,) = (await lease(store, now_ms=at_ms)).deliveries
+        await store.settle(settlement(delivery, "dead", at_ms=at_ms, reason=reason))
+
+    for number, reason in enumerate(("first", "second", "third")):
+        await accept(store, event(f"e{number}"))
+        await die(reason, NOW_MS + 1000 * number)
+    (oldest,) = await store.operations.events(Selection(id="e0"), ROUTES, limit=1)
+    await replay(store, Selection(outcome="dead"), oldest.seq)
+    await die("again", NOW_MS + 9000)
+    reasons = await store.operations.reasons(Selection(sink="sales"))
+    dead = (await store.operations.overview(["sales"])).dead["sales"]
+    assert dead.since_ms == min(each.first_ms or 0 for each in reasons)
+    last = max(reasons, key=lambda each: each.last_ms or 0)
+    assert (last.reason, dead.reason) == ("again", "again")
+
+
 async def test_unreadable_requests_are_counted_by_source_and_reason(store: Store) -> None:
     assert await store.unreadable.reasons(UnreadableSelection()) == []
     for number, (source, reason) in enumerate(
@@ -221,6 +241,15 @@ async def test_unreadable_requests_are_counted_by_source_and_reason(store: Store
         UnreadableReason("a", "no", 1, NOW_MS - 1, NOW_MS - 1),
         UnreadableReason("b", "bad", 1, NOW_MS - 3, NOW_MS - 3),
     ]
+
+
+async def test_the_overview_has_the_first_and_the_last_unreadable_request(store: Store) -> None:
+    for number, later_ms in enumerate((0, 30, 70)):
+        await store.keep(unreadable(b"%d" % number, at_ms=NOW_MS + later_ms), lambda _: None)
+    overview = await store.operations.overview(())
+    assert (overview.unreadable_since_ms, overview.unreadable_ms) == (NOW_MS, NOW_MS + 70)
+    (reason,) = await store.unreadable.reasons(UnreadableSelection())
+    assert (reason.first_ms, reason.last_ms) == (NOW_MS, NOW_MS + 70)
 
 
 async def test_unreadable_requests_are_listed(store: Store) -> None:

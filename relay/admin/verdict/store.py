@@ -131,7 +131,7 @@ def unreadable(store: StoreFacts, *, now_ms: int) -> Iterator[Finding]:
         yield Finding(
             severity="info" if is_old else "ticket",
             what=f"{requests(store.unreadable)} held no readable event",
-            since_ms=store.unreadable_ms,
+            since_ms=store.unreadable_since_ms,
             why="their signatures are valid, so they are kept; no sink gets them",
             next="relay unreadable list",
             runbook="relayunreadableevents",

@@ -18,6 +18,7 @@ import httpx
 import yarl
 
 from relay import __version__
+from relay.core import timeouts
 from relay.core.errors import Misconfigured, SinkError, Temporary
 from relay.outbound import tls
 from relay.outbound.http.guard import GuardedConnector, UnexpectedResponseError, current_use
@@ -154,6 +155,7 @@ class Client:
         finally:
             use = current_use.get()
             if use is not None and not is_kept:
+                timeouts.note(use.guard.progress())
                 use.guard.abort(use.number)
         # Out here, because an error raised in the handler carries the first one, and that the URL.
         raise failure

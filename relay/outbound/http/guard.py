@@ -155,6 +155,12 @@ class Guard(asyncio.Protocol):
         """Describe what the peer sent in place of a response."""
         return odd_answers.fault(bytes(self._response))
 
+    def progress(self) -> str:
+        """Describe the part of a due response that has arrived; empty if none has."""
+        if not (self._response and self._framing.is_due):
+            return ""
+        return odd_answers.fault(bytes(self._response), ends="what came ends")
+
     def abort(self, use: int) -> None:
         """Close the connection and drop unsent bytes, unless it serves a later request already."""
         if use == self.uses:

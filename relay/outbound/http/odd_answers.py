@@ -28,15 +28,21 @@ _OTHERS: tuple[tuple[re.Pattern[bytes], str], ...] = (
 )
 """Beginnings of other protocols."""
 
+_MALFORMED = "a header of the answer is malformed"
+
 
 def is_mendable_yet(received: bytes) -> bool:
     """Whether it is the beginning of a head that `mended` may take once it is whole."""
     answer = _after_interim(received)
-    return (
-        len(answer) <= HEAD_BYTES
-        and _END not in answer
-        and (not answer or _STATUS_LINE.match(answer) is not None)
-    )
+    if len(answer) > HEAD_BYTES or _END in answer:
+        return False
+    if not answer:
+        return True
+    if _STATUS_LINE.match(answer) is None:
+        return False
+    whole = _whole_lines(answer)
+    # A line that comes in pieces is looked at once it has ended.
+    return len(whole) <= FIELDS and (answer[-1:] != b"\n" or _fields(whole) is not None)
 
 
 def mended(received: bytes) -> bytes | None:
@@ -57,14 +63,17 @@ def mended(received: bytes) -> bytes | None:
     return before + b"\r\n".join([status_line, *fields]) + end + rest
 
 
-def fault(received: bytes) -> str:
-    """Describe what the peer sent in place of an answer, without repeating any of it."""
+def fault(received: bytes, ends: str = "the connection ended") -> str:
+    """Describe what the peer sent in place of an answer, without repeating any of it.
+
+    `ends` is the subject and verb for an answer whose end is at fault.
+    """
     answer = _after_interim(received)
     if received.count(b"HTTP/1.1 1", 0, len(received) - len(answer)) > INTERIM_MAX:
         return f"more than {INTERIM_MAX} interim answers (1xx) came"
     if not answer:
         after = " after an interim one (1xx)" if received else ""
-        return f"the connection ended without an answer{after}"
+        return f"{ends} without an answer{after}"
     if not answer.startswith(b"HTTP/"[: len(answer)]):
         others = (text for beginning, text in _OTHERS if beginning.match(answer))
         return next(others, "what answers there does not speak HTTP")
@@ -75,11 +84,18 @@ def fault(received: bytes) -> str:
     if max(map(len, lines)) > FIELD_BYTES:
         return f"the answer's status line or a header is longer than {FIELD_BYTES} bytes"
     if not end:
-        return "the connection ended in the head of the answer"
-    return _fault_of_whole_head(lines, body)
+        if _fields(_whole_lines(answer)) is None:
+            return _MALFORMED
+        return f"{ends} in the head of the answer"
+    return _fault_of_whole_head(lines, body, ends)
 
 
-def _fault_of_whole_head(lines: list[bytes], body: bytes) -> str:
+def _whole_lines(answer: bytes) -> list[bytes]:
+    """Return the header lines of a head without an end; its last line may go on."""
+    return answer.split(b"\r\n")[1:-1]
+
+
+def _fault_of_whole_head(lines: list[bytes], body: bytes, ends: str) -> str:
     if _STATUS_LINE.fullmatch(lines[0]) is None:
         return "the answer's status line is none of HTTP/1.1"
     fields = dict[bytes, set[bytes]]()
@@ -95,10 +111,10 @@ def _fault_of_whole_head(lines: list[bytes], body: bytes) -> str:
     if lengths and not length.isdigit():
         return "the answer's length (Content-Length) is no number"
     if _fields(lines[1:]) is None:
-        return "a header of the answer is malformed"
+        return _MALFORMED
     if lengths and len(body) < int(length):
         came = f"{len(body)} of {int(length)} bytes"
-        return f"the connection ended in the body of the answer, after {came}"
+        return f"{ends} in the body of the answer, after {came}"
     return "the body of the answer is cut off or malformed"
 
 

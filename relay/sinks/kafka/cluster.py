@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from relay.core import timeouts
 from relay.core.delivery import SinkResponse
 from relay.core.errors import Refused, SinkError, Temporary
 from relay.sinks.kafka.batch import Record
@@ -17,7 +18,8 @@ class Cluster:
     """Delivers records, each with an outcome of its own."""
 
     def __init__(self, options: Mapping[str, Any], *, limit_s: float) -> None:
-        """`options` are librdkafka's; the limit is the one of each delivery."""
+        """`options` are librdkafka's; the limit is that of metadata, and again that of records."""
+        self._limit_s = limit_s
         limit_ms = int(limit_s * 1000)
         self._options = {
             **options,
@@ -30,26 +32,22 @@ class Cluster:
         self._producers: dict[int, Producer] = {}
         self._open: set[Producer] = set()
 
-    async def check(self, topics: Collection[str], *, until_s: float) -> None:
+    async def check(self, topics: Collection[str]) -> None:
         """Raises SinkError for the first topic that cannot be written to."""
+        until_s = asyncio.get_running_loop().time() + self._limit_s
         for error in (await self._producer(_MANY).find(topics, until_s=until_s)).values():
             raise error
 
-    async def deliver(
-        self, records: Mapping[int, Record], *, until_s: float
-    ) -> dict[int, SinkResponse | Exception]:
-        """Write records, those of one key in their order; outcomes are by the records' numbers.
-
-        `until_s` is in the time of the loop.
-        """
-        outcomes = await self._deliver(records, _MANY, until_s)
+    async def deliver(self, records: Mapping[int, Record]) -> dict[int, SinkResponse | Exception]:
+        """Write records, those of one key in their order; outcomes are by the records' numbers."""
+        outcomes = await self._deliver(records, _MANY)
         # A broker refuses whole batches; only a record sent alone proves to be at fault.
         doubtful = {
             number: records[number]
             for number, outcome in outcomes.items()
             if isinstance(outcome, Refused) and len(records[number].value) < BATCH_BYTES
         }
-        return outcomes | await self._deliver(doubtful, 1, until_s)
+        return outcomes | await self._deliver(doubtful, 1)
 
     async def close(self) -> None:
         """Abandon all producers, then wait for each; if cancelled, they go on closing."""
@@ -70,18 +68,26 @@ class Cluster:
         return producer
 
     async def _deliver(
-        self, records: Mapping[int, Record], batch_records: int, until_s: float
+        self, records: Mapping[int, Record], batch_records: int
     ) -> dict[int, SinkResponse | Exception]:
         """Deliver again what another delivery purged when it gave up, as long as there is time."""
         outcomes: dict[int, SinkResponse | Exception] = {}
         left = dict(records)
-        while left and asyncio.get_running_loop().time() < until_s:
+        loop = asyncio.get_running_loop()
+        until_s, finding_s = loop.time() + self._limit_s, self._limit_s
+        while left and loop.time() < until_s:
+            begun_s = loop.time()
+            timeouts.restart()
             try:
                 producer = self._producer(batch_records)
                 topics = {record.topic for record in left.values()}
-                faults = await producer.find(topics, until_s=until_s)
+                faults = await producer.find(topics, until_s=begun_s + finding_s)
             except SinkError as error:
                 return outcomes | dict.fromkeys(left, error)
+            # The wait for metadata takes nothing from the time of the records.
+            found_s = loop.time() - begun_s
+            until_s, finding_s = until_s + found_s, finding_s - found_s
+            timeouts.restart()
             outcomes |= {n: faults[left[n].topic] for n in left if left[n].topic in faults}
             sound = {n: left[n] for n in left if left[n].topic not in faults}
             if producer.usable:

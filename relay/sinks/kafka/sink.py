@@ -3,7 +3,6 @@
 brokers.md, section 7; Kafka drops only the producer's own resends, so consumers drop by relay-id.
 """
 
-import asyncio
 import re
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
@@ -68,17 +67,15 @@ class KafkaSink(BatchOnlySink):
         self._settings = settings
         self._topic = topic
         self._key = key
-        self._limit_s = settings.timeout.seconds * _SHARE
-        self._cluster = Cluster(options, limit_s=self._limit_s)
+        self._cluster = Cluster(options, limit_s=settings.timeout.seconds * _SHARE)
 
     async def send_batch(self, events: Sequence[Event]) -> Outcomes:
         records, failures = await prepare(self._record, events)
-        outcomes = failures | await self._cluster.deliver(records, until_s=self._until_s())
+        outcomes = failures | await self._cluster.deliver(records)
         return [outcomes[number] for number in range(len(events))]
 
     async def check(self) -> None:
-        topics = self._topic.samples(self._settings)
-        await self._cluster.check(topics, until_s=self._until_s())
+        await self._cluster.check(self._topic.samples(self._settings))
 
     def render(self, event: Event) -> dict[str, Any]:
         key = self._key_of(event)
@@ -91,9 +88,6 @@ class KafkaSink(BatchOnlySink):
 
     async def close(self) -> None:
         await self._cluster.close()
-
-    def _until_s(self) -> float:
-        return asyncio.get_running_loop().time() + self._limit_s
 
     def _record(self, event: Event) -> Record:
         headers = list[tuple[str, str | bytes | None]](self._headers(event).items())

@@ -187,11 +187,12 @@ class SlackSink:
     async def _exchange(self, client: http_client.Client, payload: dict[str, Any]) -> Response:
         """Post once within the timeout: an event may need a second message, a burst many."""
         body = orjson.dumps(payload)
+        limit = RequestTimeout(self._timeout_s)
         try:
-            async with RequestTimeout(self._timeout_s):
+            async with limit:
                 return await client.exchange(self._endpoint, headers=_HEADERS, body=body)
         except TimeoutError:
-            raise Temporary(f"no answer within {self._timeout_s:g} s") from None
+            raise Temporary(limit.reason()) from None
 
     def _raise_for_status(self, response: Response) -> None:
         # A workflow's 2xx has an empty body, or one of its own.

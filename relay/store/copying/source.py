@@ -6,12 +6,13 @@ from hashlib import sha256
 from pathlib import Path
 from urllib.parse import quote
 
-from relay.core.errors import StoreBroken, StoreUnavailable
+from relay.core.errors import StoreBroken, StoreRefused, StoreUnavailable
 from relay.store.copying.tables import ROW_ID, STATE_LEFT_OUT, Table
 from relay.store.migrations import Schema, require_served
 from relay.store.postgres.text import storable
 from relay.store.sqlite import disk, schema
 from relay.store.sqlite.driver import Row, sqlite3
+from relay.store.sqlite.preflight import foreign_log
 from relay.store.sqlite.settings import SqliteSettings
 
 
@@ -74,7 +75,10 @@ class Source:
 
 @contextmanager
 def opened(settings: SqliteSettings) -> Iterator[Source]:
-    """Lock and open the store for the block; raises StoreLocked, and StoreBroken for no store."""
+    """Lock and open the store for the block.
+
+    Raises StoreLocked, StoreRefused for the log of another one, and StoreBroken for no store.
+    """
     path = Path(settings.path)
     if not path.is_file():
         raise StoreBroken(f"there is no store at {path}")
@@ -83,6 +87,8 @@ def opened(settings: SqliteSettings) -> Iterator[Source]:
     except OSError as error:
         raise StoreBroken(f"the store {path} cannot be locked: {error}") from None
     with lock:
+        if (foreign := foreign_log(path)) is not None:
+            raise StoreRefused(f"the store {path} cannot be read: {foreign}")
         try:
             db = sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)
             try:

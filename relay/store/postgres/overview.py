@@ -7,7 +7,7 @@ from relay.store.postgres.driver import Database
 
 _ALIVE = "SELECT value FROM relay.state WHERE name = 'heartbeat'"
 _UNREADABLE = "SELECT count(*) FROM relay.unreadable"
-_LAST_UNREADABLE = "SELECT received_at FROM relay.unreadable ORDER BY number DESC LIMIT 1"
+_UNREADABLE_AT = "SELECT received_at FROM relay.unreadable ORDER BY number {order} LIMIT 1"
 # By tier, because each has its index.
 _REPLAYING = """
 SELECT d.sink, min(r.created_at) FROM (
@@ -22,11 +22,12 @@ SELECT s.name, first.settled_at, last.reason
 FROM unnest(%b::text[]) AS s (name)
 LEFT JOIN LATERAL (
     SELECT settled_at FROM relay.deliveries
-    WHERE sink = s.name AND status = 'dead' ORDER BY event LIMIT 1
+    WHERE sink = s.name AND status = 'dead' ORDER BY settled_at LIMIT 1
 ) AS first ON TRUE
 LEFT JOIN LATERAL (
     SELECT reason FROM relay.deliveries
-    WHERE sink = s.name AND status = 'dead' ORDER BY event DESC LIMIT 1
+    WHERE sink = s.name AND status = 'dead'
+    ORDER BY settled_at DESC, reason COLLATE "C" LIMIT 1
 ) AS last ON TRUE
 """
 
@@ -39,7 +40,8 @@ def overview(db: Database, sinks: Collection[str]) -> Overview:
         replaying_ms=dict(db.execute(_REPLAYING).fetchall()),
         dead={sink: DeadLetters(since_ms=at_ms, reason=why) for sink, at_ms, why in dead},
         unreadable=_value(db, _UNREADABLE) or 0,
-        unreadable_ms=_value(db, _LAST_UNREADABLE),
+        unreadable_since_ms=_value(db, _UNREADABLE_AT.format(order="ASC")),
+        unreadable_ms=_value(db, _UNREADABLE_AT.format(order="DESC")),
     )
 
 

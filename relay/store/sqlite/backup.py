@@ -7,7 +7,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from relay.core.errors import StoreFull, StoreUnavailable
-from relay.store.sqlite import disk
+from relay.store.sqlite import disk, generation
 from relay.store.sqlite.driver import reading, sqlite3
 
 _SUFFIX = ".backup-"
@@ -61,3 +61,4 @@ def copy_into(db: sqlite3.Connection, target: Path) -> None:
     # The store itself is still opened read-only.
     db.execute("PRAGMA query_only = OFF")
     db.execute("VACUUM INTO ?", (f"file:{quote(str(target))}?mode=rwc",))
+    generation.unmark(target)

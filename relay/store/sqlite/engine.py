@@ -10,7 +10,7 @@ from relay.store.integrity import Inspection
 from relay.store.sqlite import disk, integrity
 from relay.store.sqlite import restore as restoring
 from relay.store.sqlite.opening import open_store
-from relay.store.sqlite.preflight import check
+from relay.store.sqlite.preflight import check, foreign_log
 from relay.store.sqlite.settings import SqliteSettings
 
 __all__ = [
@@ -68,6 +68,8 @@ async def inspect(settings: SqliteSettings) -> Inspection:
     if not _exists(file):
         missing = "there is no such file; start the relay once to create it"
         return Inspection(0, None, (missing,))
+    if (foreign := foreign_log(file)) is not None:
+        return Inspection(disk.size_bytes(file), None, (foreign,))
     return await integrity.inspect(file)
 
 

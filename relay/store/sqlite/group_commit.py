@@ -9,6 +9,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from relay.core.clock import Clock
 from relay.core.errors import StoreBroken, StoreError, StoreFull, StoreUnavailable
+from relay.store.sqlite import generation
 from relay.store.sqlite.bulk import ROWS_MAX
 from relay.store.sqlite.commit_timer import CommitTimer
 from relay.store.sqlite.driver import Connection, sqlite3
@@ -112,6 +113,8 @@ class GroupCommit:
         self._files = files
         self._rolled_back = rolled_back
         self._checked_s = -math.inf
+        self._is_log_over = False
+        """Whether the next transaction begins another log, and has to number it."""
         self._waiting: list[_Waiting] = []
         self._timer = CommitTimer(self._loop, self._start)
         self._writing: asyncio.Task[None] | None = None
@@ -238,7 +241,7 @@ class GroupCommit:
     def _commit(self, db: sqlite3.Connection, batch: list[_Waiting]) -> tuple[list[Any], float]:
         """Return the results, and the time of the commit."""
         try:
-            results = self._guarded(db, lambda db: _transact(db, batch))
+            results = self._guarded(db, lambda db: self._transact(db, batch))
         except Exception as error:
             if classify(error) is None and self._files.has_commit():
                 # It must not run again.
@@ -252,10 +255,19 @@ class GroupCommit:
             self._checkpoint(db)
         return results, committed_s
 
+    def _transact(self, db: sqlite3.Connection, batch: list[_Waiting]) -> list[Any]:
+        if not self._is_log_over:
+            return _transact(db, batch)
+        with transaction(db):
+            generation.advance(db)
+            results = _transact(db, batch)
+        self._is_log_over = False
+        return results
+
     def _checkpoint(self, db: sqlite3.Connection) -> None:
         """Checkpoint the log as far as no reader needs it; raises only if the store is broken."""
         try:
-            self._exclusively(db, _checkpoint)
+            self._is_log_over |= self._exclusively(db, _checkpoint)
         except Exception as error:
             # Any other must not make the transaction before it run again.
             if isinstance(classify(error), StoreBroken):
@@ -294,8 +306,10 @@ class GroupCommit:
                 waiting.outcome.set_exception(error)
 
 
-def _checkpoint(db: sqlite3.Connection) -> None:
-    db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+def _checkpoint(db: sqlite3.Connection) -> bool:
+    """Checkpoint what no reader needs; return whether that was all of the log."""
+    _, frames, written = db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+    return bool(written == frames)
 
 
 def _call_done(done: Callable[[Any], None], result: object) -> None:

@@ -15,6 +15,7 @@ from relay.store.sqlite import accept as acceptance
 from relay.store.sqlite import (
     conditions,
     disk,
+    generation,
     id_periods,
     keys,
     operator_writes,
@@ -185,6 +186,7 @@ def _opening_error(path: Path, error: OSError | sqlite3.Error) -> StoreError:
 def _begin(db: sqlite3.Connection, path: Path, *, now_ms: int) -> bool:
     """Migrate the schema; True if the last relay did not close the store."""
     schema.migrate(db, now_ms=now_ms, free_bytes=partial(disk.free_bytes, disk.real(path)))
+    generation.advance(db)
     db.executescript(acceptance.TRIGGER + settling.TRIGGER + ordering.TRIGGER)
     with transaction(db):
         operator_writes.withdraw_all(db)

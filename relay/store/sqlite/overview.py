@@ -12,10 +12,10 @@ WHERE d.status = 'pending' AND d.replay IS NOT NULL GROUP BY d.sink
 """
 _DEAD = """
 SELECT settled_at, reason FROM deliveries WHERE sink = ? AND status = 'dead'
-ORDER BY event {order} LIMIT 1
+ORDER BY settled_at {order}, reason LIMIT 1
 """
 _UNREADABLE = "SELECT count(*) FROM unreadable"
-_LAST_UNREADABLE = "SELECT received_at FROM unreadable ORDER BY rowid DESC LIMIT 1"
+_UNREADABLE_AT = "SELECT received_at FROM unreadable ORDER BY rowid {order} LIMIT 1"
 
 
 def overview(db: sqlite3.Connection, sinks: Iterable[str]) -> Overview:
@@ -25,7 +25,8 @@ def overview(db: sqlite3.Connection, sinks: Iterable[str]) -> Overview:
         replaying_ms=dict(db.execute(_REPLAYING).fetchall()),
         dead={sink: _dead(db, sink) for sink in sinks},
         unreadable=_value(db, _UNREADABLE) or 0,
-        unreadable_ms=_value(db, _LAST_UNREADABLE),
+        unreadable_since_ms=_value(db, _UNREADABLE_AT.format(order="ASC")),
+        unreadable_ms=_value(db, _UNREADABLE_AT.format(order="DESC")),
     )
 
 

@@ -5,10 +5,11 @@ import os
 import stat
 from contextlib import suppress
 from pathlib import Path
+from typing import IO
 
 from relay.core.user_name import user_name
 from relay.store import StoreWarning
-from relay.store.sqlite import disk, driver
+from relay.store.sqlite import disk, driver, generation
 
 _SUFFIXES = ("", "-wal", "-shm", ".lock")
 _NEVER = frozenset({errno.ENAMETOOLONG, errno.ELOOP})
@@ -18,6 +19,16 @@ _VERSIONS = slice(18, 20)
 _WAL_RESET_ADVICE = (
     "this SQLite can lose pages where several programs write to the file; relay writes with one "
     "connection only; open it with no other program, or install from deploy/requirements-sqlite.txt"
+)
+
+_OF_ANOTHER = (
+    "is the log of another database, and would destroy this one, which is a backup: move the -wal "
+    "and the -shm away, and put backups back with `relay store restore`"
+)
+_OF_ANOTHER_TIME = (
+    "is the log of another database, or of this one at another time, and would destroy it: put "
+    "back the file that belongs to the log, or move the -wal and the -shm away to go on without "
+    "what they hold"
 )
 
 
@@ -106,24 +117,33 @@ def _check_header(file: Path) -> str | None:
 def foreign_log(path: Path) -> str | None:
     """Return why the log beside a database is not its own; None where it may be.
 
-    A backup is in no mode that has a log, but SQLite would lay over it the one that it finds.
+    SQLite would lay it over the database. Call it only where this process has not opened that:
+    closing a second descriptor would drop SQLite's locks.
     """
     real = disk.real(path)
     log = real.with_name(f"{real.name}-wal")
-    if not real.is_file():  # to open a pipe would wait for its writer
+    if not (real.is_file() and log.is_file()):  # to open a pipe would wait for its writer
         return None
-    try:
-        with real.open("rb") as opened:
-            versions = opened.read(_VERSIONS.stop)[_VERSIONS]
-        has_log = log.stat().st_size > 0
-    except OSError:
+    with suppress(OSError), real.open("rb") as database, log.open("rb") as frames:
+        before = _headers(database, frames)
+        mismatch = _mismatch(database, frames)
+        # A running relay may have begun another log meanwhile.
+        if mismatch is not None and _headers(database, frames) == before:
+            return f"{log} {mismatch}"
+    return None
+
+
+def _mismatch(database: IO[bytes], log: IO[bytes]) -> str | None:
+    header, content = _headers(database, log)
+    if not content:
         return None
-    if versions != b"\1\1" or not has_log:
-        return None
-    return (
-        f"{log} is the log of another database, and would destroy this one, which is a backup: "
-        "move the -wal and the -shm away, and put backups back with `relay store restore`"
-    )
+    if header[_VERSIONS] == b"\1\1":  # a backup is in no mode that has a log
+        return _OF_ANOTHER
+    return None if generation.belong_together(database, log) else _OF_ANOTHER_TIME
+
+
+def _headers(*files: IO[bytes]) -> list[bytes]:
+    return [os.pread(file.fileno(), generation.DATABASE_HEADER_BYTES, 0) for file in files]
 
 
 def _mode(path: Path) -> int | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from relay.core.errors import StoreFull, StoreRefused
 from relay.store.integrity import Inspection
-from relay.store.sqlite import disk, integrity
+from relay.store.sqlite import disk, integrity, preflight
 from relay.store.sqlite.backup import copy_into
 from relay.store.sqlite.driver import reading, sqlite3
 from relay.store.sqlite.errors import classify
@@ -26,7 +26,7 @@ async def restore(path: Path, copy: Path, *, now_ms: int) -> tuple[Inspection, P
     disk.make_folder(path)
     with disk.lock(path):
         real = disk.real(path)
-        _require_other(real, copy)
+        _require_usable(real, copy)
         fresh = real.with_name(f"{real.name}.restoring-{secrets.token_hex(8)}")
         try:
             await _read(copy, fresh)
@@ -38,10 +38,12 @@ async def restore(path: Path, copy: Path, *, now_ms: int) -> tuple[Inspection, P
             _remove(fresh)
 
 
-def _require_other(real: Path, copy: Path) -> None:
+def _require_usable(real: Path, copy: Path) -> None:
     with suppress(FileNotFoundError):
         if real.samefile(copy):
             raise StoreRefused(f"{copy} is the store itself")
+    if (foreign := preflight.foreign_log(copy)) is not None:
+        raise StoreRefused(foreign)
     if disk.free_bytes(real) < disk.size_bytes(copy):
         raise StoreFull("too little free space beside the store, which needs the size of the copy")
 

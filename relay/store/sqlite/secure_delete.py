@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from relay.core.clock import Clock
 from relay.core.errors import StoreBroken, StoreError
-from relay.store.sqlite import page_slack, queries, retention
+from relay.store.sqlite import generation, page_slack, queries, retention
 from relay.store.sqlite.driver import Connection, sqlite3
 from relay.store.sqlite.group_commit import GroupCommit
 from relay.telemetry import log
@@ -145,7 +145,11 @@ class Wiper:
         """Truncate the log once no reader needs it, and run work before another write."""
 
         def attempt(db: sqlite3.Connection) -> T | None:
-            return work(db) if _truncate_log(db) else None
+            if not _truncate_log(db):
+                return None
+            result = work(db)
+            generation.advance(db)
+            return result
 
         tries = 0
         while (result := await self._writer.run_exclusive(attempt)) is None:

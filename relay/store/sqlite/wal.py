@@ -13,9 +13,9 @@ from pathlib import Path
 from relay.core.errors import StoreBroken
 from relay.store.sqlite import disk
 
-_HEADER_BYTES = 32
+HEADER_BYTES = 32
 _SALTS_AT = 16
-_FRAME_HEADER_BYTES = 24
+FRAME_HEADER_BYTES = 24
 _PROOF = slice(8, 24)
 """Part of a frame header: the log's salts and the checksum of all frames so far."""
 
@@ -87,11 +87,11 @@ class Wal:
         self._log.require()
         page_size, frames, *checksum, salts = _INDEX.unpack_from(self._index)
         # The field holds 1 for the largest page size, 64 KiB.
-        size = _FRAME_HEADER_BYTES + (page_size if page_size > 1 else 1 << 16)
+        size = FRAME_HEADER_BYTES + (page_size if page_size > 1 else 1 << 16)
         if self.frames and self._salts == salts:
             self._require_same(self._log.read(size, self._last_at), self._last)
         if frames:
-            self._last_at = _HEADER_BYTES + (frames - 1) * size
+            self._last_at = HEADER_BYTES + (frames - 1) * size
             self._last = self._log.read(size, self._last_at)
             self._require_same(self._last[_PROOF], salts + _CHECKSUM.pack(*checksum))
             self._require_same(self._log.read(len(salts), _SALTS_AT), salts)

@@ -605,7 +605,7 @@ class Commands:
         await self._lists()
         place, lines = await self._run("audience")
         total = _table(lines)[-1]
-        names = ("STARTED", "25%", "50%", "75%", "FINISHED", "LEADS")
+        names = ("STARTED", "25%", "50%", "75%", "COMPLETED", "LEADS")
         for name, head in zip((*MILESTONES, "lead"), names, strict=True):
             place.say(("people", name), total[head])
         place.say(("forms",), total["FORMS"])
@@ -653,8 +653,8 @@ class Commands:
         place, lines = await self._run("dead-letters list")
         for row in _table(lines):
             figure = "dead letter", row["SINK"], row["ID"]
-            place.say((*figure, "attempts"), row["TRIES"])
-            place.age((*figure, "died"), row["GIVEN UP"])
+            place.say((*figure, "attempts"), row["ATTEMPTS"])
+            place.age((*figure, "died"), row["DIED"])
         for row in _table(lines, "COUNT"):
             figure = "cause", row["SINK"], row["REASON"]
             place.say((*figure, "count"), row["COUNT"])

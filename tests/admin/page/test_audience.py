@@ -166,11 +166,11 @@ async def test_every_table_is_a_file(relay: Relay, visitor: Visitor) -> None:
         assert answer.headers["content-disposition"] == f'attachment; filename="{name}.csv"'
         tables[name] = list(csv.reader(io.StringIO(answer.text)))
     assert tables["funnel"][1] == ["started", "3", "7", "1"]
-    assert tables["funnel"][-1] == ["lead", "2", "4", "1"]
-    heads = ["title", "video", "started people", "25% people", "50% people", "75% people"]
+    assert tables["funnel"][-1] == ["leads", "2", "4", "1"]
+    heads = ["title", "video", "started", "25%", "50%", "75%"]
     assert tables["videos"][0][:6] == heads
     assert ["'@SUM(A1)", "'=1+1", "1"] in [row[:3] for row in tables["videos"]]
-    assert [row[1] for row in tables["days"]] == ["started people", "3"]
+    assert [row[1] for row in tables["days"]] == ["started", "3"]
     assert len(tables["hours"]) == 25
 
 

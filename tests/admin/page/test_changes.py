@@ -139,7 +139,7 @@ async def test_the_file_has_all_pages_of_the_filter(
     assert len(rows) == 12
     row = dict(zip(head, rows[0], strict=True))
     assert (row["change"], row["target"]) == ("Paused =cmd()", "'=cmd()")
-    assert (row["state"], row["by"], row["via"]) == ("done", "admin token", "this page")
+    assert (row["result"], row["by"], row["via"]) == ("done", "admin token", "this page")
 
 
 async def test_head_of_a_table_reads_its_first_rows_only(

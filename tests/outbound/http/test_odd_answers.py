@@ -1,18 +1,26 @@
 """Odd answers: those whose status is certain count, the others are named, and none is repeated."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relay.core.errors import Temporary
+from relay.core import sample_events
+from relay.core.clock import SystemClock
+from relay.core.config_values import Duration
+from relay.core.errors import SinkError, Temporary
+from relay.core.event import LEAD_CAPTURED, Event
+from relay.core.sink import Outcomes
+from relay.core.timeouts import Deadlines
+from relay.delivery.attempt import attempt
 from relay.outbound.http import odd_answers
 from relay.outbound.http.client import Client, Endpoint
 from relay.outbound.http.odd_answers import FIELD_BYTES, FIELDS, INTERIM_MAX
 from relay.outbound.http.responses import Response
 from tests.sinks.wire import LOOPS, Wire, Wires
+from tests.stub_server import DEADLINE_S
 
 OK = b"HTTP/1.1 200 OK\r\n"
 Asking = asyncio.Task[Response]
@@ -133,6 +141,61 @@ async def test_what_came_in_place_of_an_answer_is_named_and_not_repeated(
         await asking
     assert caught.value.reason == reason
     assert caught.value.about_event
+
+
+UNENDED = {
+    b"": "no answer within 0.3 s",
+    OK + b"x: marked\0\r\n": ("no whole answer within 0.3 s: a header of the answer is malformed"),
+    b"HTT": "no whole answer within 0.3 s: what came ends in the head of the answer",
+    OK + b"marked: x\r\n": (
+        "no whole answer within 0.3 s: what came ends in the head of the answer"
+    ),
+    OK + b"x : y\r\nmark": (
+        "no whole answer within 0.3 s: what came ends in the head of the answer"
+    ),
+    CONTINUE: (
+        "no whole answer within 0.3 s: what came ends without an answer after an interim one (1xx)"
+    ),
+    OK + b"content-length: 9\r\n\r\nmark": (
+        "no whole answer within 0.3 s: what came ends in the body of the answer, after 4 of 9 bytes"
+    ),
+}
+
+
+@pytest.mark.parametrize(("said", "reason"), UNENDED.items(), ids=range(len(UNENDED)))
+async def test_what_came_of_an_answer_without_an_end_is_named_at_the_timeout(
+    wires: Wires, client: Client, said: bytes, reason: str
+) -> None:
+    (error,) = await attempted(client, wires, said)
+    assert str(error) == reason
+
+
+@pytest.mark.parametrize("line", [b"marked\r\n", b"a b: x\r\n"])
+async def test_a_malformed_head_is_refused_before_its_end(
+    wires: Wires, client: Client, line: bytes
+) -> None:
+    asking, wire = await asked(client, wires)
+    await wire.say(OK + line)
+    with pytest.raises(Temporary, match="a header of the answer is malformed"):
+        await asyncio.wait_for(asking, DEADLINE_S)
+
+
+async def attempted(client: Client, wires: Wires, said: bytes) -> list[SinkError | None]:
+    """Make an attempt as a dispatcher does, whose destination says this and no more."""
+
+    async def send(_: Sequence[Event]) -> Outcomes:
+        asking, wire = await asked(client, wires)
+        try:
+            await wire.say(said)
+            await asking
+        finally:
+            asking.cancel()
+            await asyncio.wait([asking])
+        raise AssertionError("it was answered")
+
+    deadlines, lead = Deadlines(SystemClock()), sample_events.event(LEAD_CAPTURED)
+    results = await attempt(send, "s", [lead], limit=Duration.parse("300ms"), deadlines=deadlines)
+    return [error for _, error in results]
 
 
 @given(st.binary(max_size=200) | st.builds(lambda rest: OK + rest, st.binary(max_size=200)))

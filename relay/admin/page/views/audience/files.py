@@ -1,6 +1,6 @@
 """The audience as CSV files, the same as `relay audience --csv` prints."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 
 from relay.admin.api.audience import GROUPS_MAX, show_audience
 from relay.admin.page.downloads import Rows
@@ -8,50 +8,39 @@ from relay.admin.page.view import Table
 from relay.admin.page.views.audience.range import AudienceForm, days_of, filter_of
 from relay.admin.page.visit import Visit
 from relay.store.audience import Funnel, Grouping
-
-COLUMNS = ("started", "25%", "50%", "75%", "completed", "lead")
+from relay.store.audience.columns import STEPS, csv_rows
 
 
 async def export_videos(visit: Visit, form: AudienceForm) -> AsyncIterator[Rows]:
     """Read the table of videos."""
-    funnel = await _counted(visit, form, "video", GROUPS_MAX)
-    names = [[visit.text(each.title), visit.text(each.video)] for each in funnel.groups]
-    yield _table(["title", "video"], names, funnel)
+    yield await _table(visit, form, "video")
 
 
 async def export_days(visit: Visit, form: AudienceForm) -> AsyncIterator[Rows]:
     """Read the table of days, newest first."""
-    funnel = await _counted(visit, form, "day", GROUPS_MAX)
-    yield _table(["day"], [[each.day] for each in funnel.groups], funnel)
+    yield await _table(visit, form, "day")
 
 
 async def export_hours(visit: Visit, form: AudienceForm) -> AsyncIterator[Rows]:
     """Read the table of hours of the day."""
-    funnel = await _counted(visit, form, "hour", GROUPS_MAX)
-    yield _table(["hour"], [[each.hour] for each in funnel.groups], funnel)
+    yield await _table(visit, form, "hour")
 
 
 async def export_funnel(visit: Visit, form: AudienceForm) -> AsyncIterator[Rows]:
     """Read the steps in total."""
     funnel = await _counted(visit, form, "video", 1)
     head = ["step", "people", "events", "events without an address"]
-    rows = zip(COLUMNS, funnel.total, strict=True)
+    rows = zip(STEPS, funnel.total, strict=True)
     yield [head, *([name, each.people, each.events, each.anonymous] for name, each in rows)]
 
 
-def _table(
-    heads: Sequence[str], names: Sequence[Sequence[object]], funnel: Funnel
-) -> list[Sequence[object]]:
-    """Build the table of `relay audience --csv`; its last row counts any rows left out."""
-    units = ("people", "events")
-    table: list[Sequence[object]] = [
-        [*heads, *(f"{step} {unit}" for unit in units for step in COLUMNS)]
-    ]
-    for cells, group in zip(names, funnel.groups, strict=True):
-        table.append([*cells, *(getattr(step, unit) for unit in units for step in group.steps)])
+async def _table(visit: Visit, form: AudienceForm, by: Grouping) -> Rows:
+    """Read the table of `relay audience --csv`; its last row counts any rows left out."""
+    funnel = await _counted(visit, form, by, GROUPS_MAX)
+    rows = csv_rows(by, funnel, visit.text)
     if funnel.left_out:
-        table.append([f"{funnel.left_out} more are left out: choose fewer days, or a source."])
-    return table
+        rows.append([f"{funnel.left_out} more are left out: choose fewer days, or a source."])
+    return rows
 
 
 async def _counted(visit: Visit, form: AudienceForm, by: Grouping, limit: int) -> Funnel:

@@ -17,7 +17,7 @@ from relay.admin.page.views.changes.descriptions import OPERATIONS, ChangeRow, c
 from relay.admin.page.visit import Context, Visit
 
 _COLUMNS: Sequence[object] = (
-    *("when", "change", "operation", "target", "state", "status", "count", "counted"),
+    *("when", "change", "operation", "target", "result", "status", "count", "unit"),
     *("details", "by", "via", "address"),
 )
 
