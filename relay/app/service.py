@@ -115,11 +115,14 @@ class Service:
             statuses=self.supervisor.statuses,
             activity=self._activity,
         )
+        self._health = AcceptanceHealth(clock)
+        self._readiness = Readiness(store, clock, self._health, lambda: self._stopping)
         self._maintenance = Maintenance(
             store,
             metrics=metrics,
             ack_times=self._ack_times,
             counted=self._counted,
+            refusal=self._readiness.refusal,
             machine=machine,
         )
         self.replayer = Replayer(
@@ -139,8 +142,6 @@ class Service:
             refetch=self.supervisor.refetch,
             progressed=partial(self._activity.count, "change"),
         )
-        self._health = AcceptanceHealth(clock)
-        self._readiness = Readiness(store, clock, self._health, lambda: self._stopping)
         self._watchdog = Watchdog(
             self._manager,
             store=store,
