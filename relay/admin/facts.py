@@ -167,7 +167,7 @@ async def gather(admin: AdminServices) -> Facts:
     return Facts(
         version=admin.metrics.process.build.relay,
         now_ms=now_ms,
-        started_ms=admin.started_ms,
+        started_ms=admin.started.ms,
         draining=admin.readiness.draining(),
         downtime=admin.downtime(),
         unacknowledged=stored.unacknowledged,
