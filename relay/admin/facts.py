@@ -104,6 +104,8 @@ class StoreFacts(msgspec.Struct, frozen=True, kw_only=True):
     """How far this host's clock is ahead of the store's, by which the relay goes."""
     unready: Sequence[str]
     """Reasons why no events can be accepted; empty if they can."""
+    unready_since_ms: int | None
+    """Time of the first refusal since an event was stored; None without one."""
     unread: str | None
     """Why the store could not be read."""
     alive_ms: int | None
@@ -165,7 +167,7 @@ async def gather(admin: AdminServices) -> Facts:
     return Facts(
         version=admin.metrics.process.build.relay,
         now_ms=now_ms,
-        started_ms=admin.started_ms,
+        started_ms=admin.started.ms,
         draining=admin.readiness.draining(),
         downtime=admin.downtime(),
         unacknowledged=stored.unacknowledged,
@@ -277,6 +279,7 @@ def _store(admin: AdminServices, stored: _Stored, unready: Sequence[str]) -> Sto
         disk=admin.metrics.store.disk(),
         clock_offset_s=admin.metrics.store.clock_offset_s(),
         unready=unready,
+        unready_since_ms=admin.readiness.since_ms,
         unread=stored.error,
         alive_ms=stored.overview.alive_ms,
         unclean=admin.store.unclean,

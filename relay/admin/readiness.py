@@ -54,6 +54,17 @@ class Readiness:
         failure = self._health.failure
         return [] if failure is None else [_problem(failure)]
 
+    async def refusal(self) -> StoreError | None:
+        """Return why the store refuses events; None unless it refused one since one was stored."""
+        if self._health.failure is not None:
+            await self.problems()
+        return self._health.failure
+
+    @property
+    def since_ms(self) -> int | None:
+        """Since when events are refused; None while none is, or the store does not answer."""
+        return self._health.failed_since_ms
+
     def _probe(self) -> asyncio.Task[None]:
         """Return the last probe, or a new one if it is over and its time has come."""
         now_s = self._clock.monotonic()

@@ -11,7 +11,7 @@ from relay.admin.readiness import Readiness
 from relay.config import Config
 from relay.config.changes import Changes
 from relay.core.authentication import SourceSettings
-from relay.core.clock import Clock
+from relay.core.clock import Clock, Moment
 from relay.core.config_values import Duration
 from relay.core.downtime import Downtime
 from relay.core.event import Event, Outcome, Unreadable
@@ -235,7 +235,7 @@ class AdminServices(msgspec.Struct, frozen=True, kw_only=True):
     clock: Clock
     metrics: Metrics
     ack_times: AckTimes
-    started_ms: int
+    started: Moment
     downtime: Callable[[], Downtime | None]
     """The downtime before this start, once known."""
     traffic: Traffic

@@ -1,11 +1,11 @@
 """Background tasks: gauges, heartbeat, retention, audience, the check after an unclean stop."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 
 from relay.core.clock import Clock, offset_ms
-from relay.core.errors import StoreFull, StoreUnavailable
+from relay.core.errors import StoreError, StoreFull, StoreUnavailable
 from relay.store import Backlog, Store
 from relay.telemetry import log
 from relay.telemetry.ack_times import SAMPLE_EVERY_S, AckTimes
@@ -41,13 +41,16 @@ class Maintenance:
         metrics: Metrics,
         ack_times: AckTimes,
         counted: Callable[[Mapping[str, Backlog]], None],
+        refusal: Callable[[], Awaitable[StoreError | None]],
         machine: Clock,
     ) -> None:
         """`counted` is called with the backlogs each time that they were read.
 
-        `machine` is compared with the store's clock.
+        `refusal` returns why the store refuses events, if it does. `machine` is compared with the
+        store's clock.
         """
         self._store = store
+        self._refusal = refusal
         self._counted = counted
         self._metrics = metrics
         self._ack_times = ack_times
@@ -159,6 +162,9 @@ class Maintenance:
             await asyncio.sleep(HEARTBEAT_EVERY_S)
 
     async def _beat(self) -> None:
+        if (refusal := await self._refusal()) is not None:
+            # A relay that accepts nothing is away, although a heartbeat could be written.
+            raise refusal
         now_ms = self._clock.now_ms()
         stall = await self._store.absences.beat(now_ms=now_ms, cause="stalled", over_ms=STALL_MS)
         if stall is not None:
@@ -201,8 +207,8 @@ class Maintenance:
 
 
 _ADVICE_STALLED = (
-    "no heartbeat could be written for this long: the store was full or hung, the machine was "
-    "suspended, or its clock was set forward; relay absences list shows it"
+    "no event was accepted for this long: the store was full, hung or refused events, the machine "
+    "was suspended, or its clock was set forward; relay absences list shows it"
 )
 _ADVICE_FULL = "events get 503 until there is free space; free some on the store's disk"
 _ADVICE = "events get 503 until the store can be written again"

@@ -30,7 +30,7 @@ from relay.config.changes import Changes
 from relay.config.digest import digest
 from relay.core.acceptance_health import AcceptanceHealth
 from relay.core.backpressure import Backpressure
-from relay.core.clock import Clock
+from relay.core.clock import Clock, Moment
 from relay.core.config_values import Duration
 from relay.core.errors import RelayError, StoreBroken, StoreTooNew
 from relay.delivery.replayer import Replayer
@@ -115,11 +115,14 @@ class Service:
             statuses=self.supervisor.statuses,
             activity=self._activity,
         )
+        self._health = AcceptanceHealth(clock)
+        self._readiness = Readiness(store, clock, self._health, lambda: self._stopping)
         self._maintenance = Maintenance(
             store,
             metrics=metrics,
             ack_times=self._ack_times,
             counted=self._counted,
+            refusal=self._readiness.refusal,
             machine=machine,
         )
         self.replayer = Replayer(
@@ -139,8 +142,6 @@ class Service:
             refetch=self.supervisor.refetch,
             progressed=partial(self._activity.count, "change"),
         )
-        self._health = AcceptanceHealth(clock)
-        self._readiness = Readiness(store, clock, self._health, lambda: self._stopping)
         self._watchdog = Watchdog(
             self._manager,
             store=store,
@@ -217,7 +218,7 @@ class Service:
             reloads=self._reloader,
             rotations=self._rotations,
             intake=self._public_side.intake,
-            started_ms=self._clock.now_ms(),
+            started=Moment(self._clock),
             downtime=lambda: self._startup.downtime,
             traffic=self._traffic,
             config=lambda: self._reloader.config,

@@ -15,7 +15,7 @@ from contextlib import suppress
 from relay.core.clock import Clock
 from relay.core.errors import StoreUnavailable
 from relay.core.minutes import MINUTE_MS
-from relay.core.sink_status import SinkStatus
+from relay.core.sink_status import SinkStatus, stands_still
 from relay.core.units import number, span
 from relay.server.sd_notify import ServiceManager
 from relay.store import Backlog, Store
@@ -146,7 +146,12 @@ def describe(
 ) -> str:
     """Summarise the relay's status in one line: failures first, then the backlog if known."""
     statuses = tuple(statuses)
-    failing = [f"{sink.name} {sink.state}" for sink in statuses if sink.state != "active"]
+    failing = [
+        f"{sink.name} {'stands still' if is_still else sink.state}"
+        for sink in statuses
+        if (is_still := stands_still(sink.stands_still_since_ms, now_ms=now_ms))
+        or sink.state != "active"
+    ]
     active = len(statuses) - len(failing)
     sinks = ", ".join([f"{active} of {len(statuses)} sinks active", *failing])
     parts = [f"takes no events: {', '.join(problems)}"] if problems else []

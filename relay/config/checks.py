@@ -1,5 +1,6 @@
 """Checks of several values together, and warnings about unusual values."""
 
+import ipaddress
 import stat
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -44,6 +45,7 @@ def check(document: Document, findings: Findings) -> None:
     check_signing(document.sinks, findings)
     _named_sources(document, findings)
     _listeners(document, findings)
+    _proxies(document, findings)
     _store(document, findings)
     _retention(document, findings)
     _retention_by_kind(document, findings)
@@ -103,6 +105,16 @@ def _listeners(document: Document, findings: Findings) -> None:
             document.server.at("admin_listen"),
             f"shares port {admin.port} with server.listen: expected another port",
         )
+
+
+def _proxies(document: Document, findings: Findings) -> None:
+    for place, network in document.server.items("trusted_proxies"):
+        if not ipaddress.ip_network(network).prefixlen:
+            findings.warn(
+                place,
+                "trusts every address, so that limits and the list of changes go by what a "
+                "stranger writes into X-Forwarded-For: name the proxies",
+            )
 
 
 def _store(document: Document, findings: Findings) -> None:

@@ -24,6 +24,7 @@ _EMBEDDED = re.compile(
     re.ASCII,
 )
 """A reference inside other text."""
+_TEMPLATE = re.compile(r"\{\{.*?\}\}|\{%.*?%\}", re.DOTALL)
 _ASSIGNMENT = re.compile(r"(?:export\s+)?([A-Z][A-Z0-9_]{2,})=(?!=*\s*$)")
 _QUOTES = {'"': '"', "'": "'", "\u201c": "\u201d", "\u2018": "\u2019", "`": "`"}
 _FOLDERS = ("/run/secrets/", "/etc/", "/var/", "/mnt/", "/home/", "/opt/")
@@ -53,6 +54,8 @@ def of_secret(written: str, value: str, environ: Mapping[str, str]) -> Iterator[
         yield whole
         return
     yield from _embedded(value, environ)
+    if _TEMPLATE.search(value):
+        yield TextFinding("looks like a template, but is sent as it is: this key takes none")
     yield from _remains(value, _ORIGIN.match(written))
 
 

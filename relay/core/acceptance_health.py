@@ -16,15 +16,20 @@ class AcceptanceHealth:
         """The last failure since the last success."""
         self.failed_bytes = 0
         """Size of the largest body that failed since then."""
+        self.failed_since_ms: int | None = None
+        """Time of the first failure since then."""
 
     def succeed(self) -> None:
         """Note that a new event was stored in time."""
         self._succeeded_s = self._clock.monotonic()
         self.failure = None
         self.failed_bytes = 0
+        self.failed_since_ms = None
 
     def fail(self, error: StoreError, size: int = 0) -> None:
         """Note that a request could not be stored, or not in time."""
+        if self.failure is None:
+            self.failed_since_ms = self._clock.now_ms()
         self.failure = error
         self.failed_bytes = max(self.failed_bytes, size)
 

@@ -39,6 +39,25 @@ class ClockSetBack:
         return self._clock.now_ms() - self._clock.monotonic() * 1000
 
 
+class Moment:
+    """The moment of its creation, by a clock that may be set afterwards."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._at_s = clock.monotonic()
+        self.first_ms = clock.now_ms()
+        """Its time as of then, which never changes."""
+        self._ms = self.first_ms
+
+    @property
+    def ms(self) -> int:
+        """Its time by the present clock, so that its age is right."""
+        ms = self._clock.now_ms() - round((self._clock.monotonic() - self._at_s) * 1000)
+        if abs(ms - self._ms) > SET_BACK_MS:
+            self._ms = ms
+        return self._ms
+
+
 class SystemClock:
     """The machine's clock."""
 

@@ -7,7 +7,7 @@ import msgspec
 
 from relay.core.sink_status import WaitReason
 
-BRIEF: frozenset[WaitReason] = frozenset({"fetch", "credit", "settlement", "owner"})
+BRIEF: frozenset[WaitReason] = frozenset({"fetch", "credit", "owner"})
 """Reasons that explain `BRIEF_S`; the others explain a wait for as long as they last."""
 
 BRIEF_S = 10.0

@@ -222,7 +222,8 @@ class Dispatcher:
             return "rate"
         unsettled = self._settlement_writer.unsettled
         if unsettled >= self._concurrency.unsettled_max:
-            return "settlement"
+            # A new dispatcher would send again what the store refuses to record.
+            return "settlement" if self._settlement_writer.is_at_work() else None
         if not self._room_at_leisure():
             started_until_s = self.last_start_s + self._settings.attempt_limit_s()
             in_time = self._clock.monotonic() < max(started_until_s, self._deadlines.last_s())
@@ -230,6 +231,11 @@ class Dispatcher:
         if not self._fetcher.buffer:
             return "fetch" if self._fetcher.fetching else None
         return "credit" if self._backpressure.is_high() else None
+
+    def hold(self, *, is_held: bool) -> None:
+        """Start nothing, or start again; `replace` ends a hold."""
+        self._is_held = is_held
+        self._wakeup.set()
 
     async def replace(self, sink: Sink) -> None:
         """Send through another sink once the sends under way have ended."""
@@ -239,8 +245,7 @@ class Dispatcher:
                 await asyncio.wait(self._slots)
             self._send = send_function(sink)
         finally:
-            self._is_held = False
-            self._wakeup.set()
+            self.hold(is_held=False)
 
     async def drain(self, grace: Duration) -> None:
         """Start nothing more, and cancel sends that are still running after the grace.

@@ -145,6 +145,7 @@ class DeliveryReporter:
         waits_for: WaitReason | None,
         refusals: Refusals | None,
     ) -> SinkStatus:
+        self._correct_since()
         probe_at_s, now_s = breaker.probe_at_s, self._clock.monotonic()
         in_s = None if probe_at_s is None else max(0.0, probe_at_s - now_s)
         error, error_ms = self._last_error or (None, None)
@@ -162,6 +163,13 @@ class DeliveryReporter:
             waits_for=waits_for,
             refusals=refusals,
         )
+
+    def _correct_since(self) -> None:
+        """Let a state begin now at the latest, as the stored one, once the clock was set back."""
+        now_ms = self._clock.now_ms()
+        if self._since_ms > now_ms:
+            self._since_ms = now_ms
+            self._metrics.sink_state(self._name, self._state, since_ms=now_ms)
 
 
 def _lag_ms(settlement: Settlement) -> int:

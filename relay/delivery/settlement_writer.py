@@ -1,6 +1,7 @@
 """Persists the outcomes of one sink's attempts."""
 
 import asyncio
+import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
@@ -12,6 +13,9 @@ from relay.delivery.reporter import DeliveryReporter
 from relay.store import Store
 
 STORE_RETRY_S = 1.0
+
+WRITE_LIMIT_S = 30.0
+"""Time within which a write ends: a database that does not answer is given up after half of it."""
 
 GATHER_S = 0.02
 GATHERED_MAX = 16
@@ -51,8 +55,14 @@ class SettlementWriter:
         self._is_due = asyncio.Event()
         """The queue is not to wait for more."""
         self._writing: asyncio.Task[None] | None = None
+        self._began_s = -math.inf
+        """Start of the last write."""
         self.unsettled = 0
         """Number of results that are not on disk yet."""
+
+    def is_at_work(self) -> bool:
+        """Whether a write began lately; those that the store refuses are repeated each second."""
+        return self._clock.monotonic() - self._began_s < WRITE_LIMIT_S
 
     def add(
         self,
@@ -115,6 +125,7 @@ class SettlementWriter:
 
     async def _write(self, batch: list[FinishedAttempt]) -> list[FinishedAttempt]:
         """Return the results to be written again."""
+        self._began_s = self._clock.monotonic()
         try:
             await self._store.settle(*(finished.settlement for finished in batch))
         except StoreUnavailable as error:

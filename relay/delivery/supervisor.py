@@ -338,6 +338,8 @@ class DispatcherSupervisor:
         An operator who tries a sink again has changed something, perhaps where its name leads.
         """
         if member.replacing is None:
+            # At once: what is tried now is to go by the new ones.
+            member.dispatcher.hold(is_held=True)
             member.replacing = self._parts.create_task(self._replace(member))
 
     async def _replace(self, member: ConfiguredSink) -> None:
@@ -345,11 +347,14 @@ class DispatcherSupervisor:
             built = await asyncio.to_thread(self.build, (member.settings,))
         except Exception as error:  # noqa: BLE001  a file that it names may have gone since
             self._log.warning("sink.not_replaced", sink=member.name, **log.describe(error))
+            member.dispatcher.hold(is_held=False)
         else:
             if (ending := self._ending.get(member.name)) is not None:
                 # It still sends through the old one.
                 await ending.is_over.wait()
             await member.replace_sink(built[member.name])
+            # A probe by the old connections may have failed meanwhile.
+            member.dispatcher.probe_now()
         finally:
             member.replacing = None
 

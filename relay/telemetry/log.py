@@ -42,7 +42,7 @@ VALUE_MAX = 500
 TRACE_FRAMES = 8
 
 # Their messages are constant texts; messages of other libraries may hold any data.
-_LITERAL_LOGGERS = frozenset({"uvicorn", "asyncio", "aiohttp", "httpx", "aiosqlite"})
+_LITERAL_LOGGERS = frozenset({"relay", "uvicorn", "asyncio", "aiohttp", "httpx", "aiosqlite"})
 
 
 class LogSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -33,13 +33,13 @@ class Scene:
         self.store = Probed()
         self.clock = ManualClock()
         self.health = AcceptanceHealth(self.clock)
-        self._readiness = Readiness(
+        self.readiness = Readiness(
             cast("Any", self.store), self.clock, self.health, draining=lambda: False
         )
 
     async def problems(self, *, after_ms: int = 0) -> list[str]:
         self.clock.ms += after_ms
-        return await self._readiness.problems()
+        return await self.readiness.problems()
 
 
 @pytest.fixture
@@ -79,6 +79,17 @@ async def test_a_relay_is_not_ready_between_a_refusal_and_the_next_probe(scene: 
     scene.store.error = None
     assert await scene.problems(after_ms=100) == []
     assert len(scene.store.sizes) == 2
+
+
+async def test_refusals_date_from_the_first_one_since_a_success(scene: Scene) -> None:
+    scene.store.error = StoreFull("no room")
+    begun_ms = scene.clock.ms
+    for _ in range(5):
+        assert await scene.problems(after_ms=1000) == FULL
+    assert scene.readiness.since_ms == begun_ms + 1000
+    scene.store.error = None
+    assert await scene.problems(after_ms=1000) == []
+    assert scene.readiness.since_ms is None
 
 
 async def test_a_refusal_right_after_a_good_probe_counts(scene: Scene) -> None:

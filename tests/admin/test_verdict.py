@@ -33,6 +33,7 @@ STORE = StoreFacts(
     disk=Disk(store_bytes=MIB, free_bytes=4096 * MIB, min_free_bytes=256 * MIB, log_bytes=4 * MIB),
     clock_offset_s=0.0,
     unready=(),
+    unready_since_ms=None,
     unread=None,
     alive_ms=NOW_MS - 5000,
     warnings=(),
@@ -550,6 +551,8 @@ def test_the_most_severe_problem_comes_first() -> None:
 def test_since_and_why_give_start_and_cause() -> None:
     (full,) = problems(FOUND["a full disk"][0])
     assert full.since_ms == STORE.alive_ms
+    refusing = of_store(disk=FULL, unready=("no space",), unready_since_ms=NOW_MS - HOUR_MS)
+    assert problems(refusing)[0].since_ms == NOW_MS - HOUR_MS
     assert full.why == ("the store is short of free space; 255.0 MiB free, min_free is 256.0 MiB")
     (throttled,) = problems(FOUND["a sink throttled for a moment"][0])
     assert throttled.since_ms == NOW_MS - 10_000

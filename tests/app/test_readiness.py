@@ -1,7 +1,7 @@
 """`/readyz` of a relay whose store refuses events, on both engines."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from relay.app.service import Service
 from relay.core import sample_events, signature
 from relay.core.clock import SystemClock
 from relay.core.event import LEAD_CAPTURED
+from relay.store.absences import Absence
 from relay.store.sqlite.store import SqliteStore
 from tests.guarantees.process import http_client
 from tests.store.places import Place, PostgresPlace, SqlitePlace
@@ -74,6 +75,9 @@ class Scene:
         async with asyncio.timeout(20):
             while await self.readyz() != 200:
                 await asyncio.sleep(0.05)
+
+    async def absences(self) -> Sequence[Absence]:
+        return await self._service._store.absences.newest(before=None, limit=9)
 
     def stored(self) -> set[str]:
         return {event_id for (event_id,) in self._place.rows("SELECT id FROM relay.events")}
@@ -144,6 +148,27 @@ async def test_a_relay_that_can_accept_nothing_is_not_ready_until_it_can(scene: 
     await scene.until_ready()
     assert scene.stored() == {"a"}
     assert await scene.post("b") == 202
+
+
+async def test_a_time_in_which_all_events_are_refused_is_an_absence(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("relay.app.maintenance.HEARTBEAT_EVERY_S", 0.05)
+    monkeypatch.setattr("relay.app.maintenance.STALL_MS", 3000)
+    async with _running(_config(place, tmp_path)) as service, http_client() as client:
+        scene = Scene(service, place, client)
+        assert await scene.post("a") == 202
+        await scene.refuse("1 = 1", code="42703")
+        begun_ms = SystemClock().now_ms()
+        assert await scene.post("b") == 503
+        await asyncio.sleep(4)
+        await scene.refuse_no_longer()
+        async with asyncio.timeout(20):
+            while not (absences := await scene.absences()):
+                await asyncio.sleep(0.05)
+        assert absences[0].cause == "stalled"
+        assert absences[0].from_ms <= begun_ms + 1000
+        assert absences[0].to_ms >= begun_ms + 4000
 
 
 async def test_an_idle_relay_that_can_accept_nothing_is_not_ready(scene: Scene) -> None:

@@ -159,6 +159,12 @@ REFERENCES = [
     header("/run/secrets/crm-of-no-one", warning="looks like the path of a file, but is taken as"),
     header("Bearer changeme", warning="is a placeholder: expected the real value"),
     header("Bearer <your token>", warning="is a placeholder: expected the real value"),
+    header("Bearer {{ data.id }}", warning="looks like a template, but is sent as it is"),
+    Case(HTTP.replace("/hook", "/{{ event }}"), warning="looks like a template, but is sent as"),
+    Case(
+        STDOUT + '[server]\ntrusted_proxies = ["10.0.0.0/8", "::/0"]\n',
+        warning="server.trusted_proxies[1]: trusts every address",
+    ),
     header("env:CRM_AUTH"),
     header("file:{folder}/kept"),
     header("Bearer a$B/c.environment"),

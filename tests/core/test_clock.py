@@ -3,7 +3,14 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relay.core.clock import DRIFT_PPM, SET_BACK_MS, ClockSample, ClockSetBack, SynchronizedClock
+from relay.core.clock import (
+    DRIFT_PPM,
+    SET_BACK_MS,
+    ClockSample,
+    ClockSetBack,
+    Moment,
+    SynchronizedClock,
+)
 from tests.conftest import NOW_MS, ManualClock
 
 MS = 1_000_000
@@ -156,3 +163,23 @@ def test_the_machine_counts_until_the_first_sample_and_not_after_it() -> None:
     clock.adopt(server.sample(MS, MS))
     server.machine.ms += 60 * MINUTE_MS
     assert abs(ahead_ms(clock, server)) <= 2
+
+
+class SettableClock(ManualClock):
+    """One whose wall clock is set apart from its monotonic one."""
+
+    set_by_ms = 0
+
+    def now_ms(self) -> int:
+        return self.ms + self.set_by_ms
+
+
+def test_a_moment_keeps_its_age_when_the_clock_is_set() -> None:
+    clock = SettableClock()
+    moment = Moment(clock)
+    clock.ms += 5 * MINUTE_MS
+    assert moment.ms == moment.first_ms == NOW_MS
+    for set_by_ms in (-30 * MINUTE_MS, 7 * MINUTE_MS):
+        clock.set_by_ms = set_by_ms
+        assert clock.now_ms() - moment.ms == 5 * MINUTE_MS
+    assert moment.first_ms == NOW_MS

@@ -49,7 +49,7 @@ def test_a_lasting_reason_explains_it_for_as_long_as_it_lasts(reason: WaitReason
     assert look(standstill, 3605.0) == 5.0
 
 
-@pytest.mark.parametrize("reason", ["fetch", "credit", "settlement", "owner"])
+@pytest.mark.parametrize("reason", ["fetch", "credit", "owner"])
 def test_a_brief_reason_explains_ten_seconds(reason: WaitReason) -> None:
     standstill = Standstill(0.0)
     assert look(standstill, BRIEF_S, reason=reason) == 0

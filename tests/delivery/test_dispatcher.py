@@ -662,6 +662,17 @@ async def test_an_event_erased_during_a_fetch_is_not_sent(tmp_path: Path) -> Non
         assert bench.sink.ids == []
 
 
+async def test_a_state_began_now_at_the_latest_once_the_clock_was_set_back(tmp_path: Path) -> None:
+    async with working(tmp_path) as bench:
+        await asyncio.sleep(60)
+        bench.clock.set_by_ms = -1_800_000
+        since_ms = bench.dispatcher.status().since_ms
+        assert since_ms == bench.clock.now_ms()
+        assert round(bench.sample("relay_sink_state_timestamp_seconds{") * 1000) == since_ms
+        await asyncio.sleep(60)
+        assert bench.dispatcher.status().since_ms == since_ms
+
+
 async def erase(bench: Bench) -> None:
     """Erase the person of all events in these tests."""
     email = lead("any", received_ms=0).person()

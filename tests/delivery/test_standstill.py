@@ -12,8 +12,8 @@ from structlog.testing import capture_logs
 
 from relay.core.backpressure import Backpressure
 from relay.core.config_values import Duration, Size
-from relay.core.delivery import SinkResponse
-from relay.core.errors import Misconfigured, StoreUnavailable
+from relay.core.delivery import Settlement, SinkResponse
+from relay.core.errors import Misconfigured, StoreFull, StoreUnavailable
 from relay.core.routing import Verdict
 from relay.core.sink import Sink, SinkSettings
 from relay.core.sink_status import SinkStatus
@@ -235,6 +235,38 @@ async def test_a_long_send_beside_free_slots_is_no_standstill_but_a_second_deliv
         await bench.accept("b")
         assert (await bench.looks(MINUTE_S / 2))[-1] > 10
         assert bench.sink.ids == ["a"]
+
+
+async def test_a_store_that_refuses_outcomes_explains_a_wait_in_which_nothing_is_sent_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with supervised(tmp_path, monkeypatch) as bench:
+        works, is_full = bench.store.settle, True
+
+        async def settle(*settlements: Settlement) -> None:
+            if is_full:
+                raise StoreFull("the disk is full")
+            await works(*settlements)
+
+        monkeypatch.setattr(bench.store, "settle", settle)
+        ids = [f"evt_{number}" for number in range(10)]
+        await bench.accept(*ids)
+        assert set(await bench.looks(5 * MINUTE_S)) == {0}
+        assert bench.status.waits_for == "settlement"
+        is_full = False
+        await asyncio.sleep(5)
+        assert sorted(bench.sink.ids) == ids
+
+
+async def test_a_write_of_outcomes_that_never_ends_is_seen_and_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hanging_once(monkeypatch, SqliteStore, "settle")
+    async with supervised(tmp_path, monkeypatch) as bench:
+        ids = [f"evt_{number}" for number in range(10)]
+        await bench.accept(*ids)
+        assert max(await bench.looks(3 * MINUTE_S)) >= MINUTE_S
+        assert (set(bench.sink.ids), bench.standstill_s) == (set(ids), 0)
 
 
 async def test_a_sink_begins_again_once_the_store_can_be_read_after_its_rebuild_began(
@@ -470,3 +502,39 @@ async def test_a_dispatcher_that_ends_keeps_its_connections_until_its_sends_have
         await bench.accept("b")
         await asyncio.sleep(1)
         assert [each.ids for each in bench.built] == [["a"], ["b"]]
+
+
+async def test_a_retry_probes_by_the_new_connections_also_where_they_take_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with supervised(tmp_path, monkeypatch) as bench:
+        bench.sink.always = Misconfigured("read only", status=None)
+        await bench.accept("a")
+        await asyncio.sleep(0.5)
+
+        async def slowly(work: Callable[..., Any], *arguments: Any) -> Any:
+            await asyncio.sleep(5)
+            return work(*arguments)
+
+        monkeypatch.setattr(asyncio, "to_thread", slowly)
+        await bench.supervisor.retry(SINK, None)
+        await asyncio.sleep(6)
+        assert [each.ids for each in bench.built] == [["a"], ["a"]]
+        assert bench.status.state == "active"
+
+
+async def test_a_sink_whose_new_connections_cannot_be_built_goes_on_by_the_old_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with supervised(tmp_path, monkeypatch) as bench:
+        bench.sink.reply(Misconfigured("read only", status=None))
+        await bench.accept("a")
+        await asyncio.sleep(0.5)
+
+        def build(*_: object) -> Mapping[str, Sink]:
+            raise ValueError
+
+        monkeypatch.setattr(DispatcherSupervisor, "build", build)
+        await bench.supervisor.retry(SINK, None)
+        await asyncio.sleep(5)
+        assert bench.sink.ids == ["a", "a"]

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import structlog
+from msgspec.structs import replace
 
 from relay.app.service import Host, Service
 from relay.app.watchdog import describe
@@ -256,6 +257,12 @@ def test_the_status_is_a_line(
 ) -> None:
     statuses = [sink_status(name, state) for name, state in states.items()]
     assert describe(statuses, backlogs, problems, now_ms=NOW_MS) == line
+
+
+def test_the_line_names_a_sink_that_stands_still() -> None:
+    still = replace(sink_status("crm", "active"), stands_still_since_ms=NOW_MS - 61_000)
+    line = describe([still, sink_status("bi", "active")], {}, [], now_ms=NOW_MS)
+    assert line == "1 of 2 sinks active, crm stands still; 0 pending"
 
 
 @asynccontextmanager

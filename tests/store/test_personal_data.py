@@ -19,6 +19,7 @@ from relay.store import Store, stepwise_erasure, stepwise_personal_data
 from relay.store.personal_data import Erasure, Records, UnderWay
 from relay.store.replays import Mark, PlannedDelivery
 from relay.store.selection import Selection
+from relay.store.unreadable import UnreadableSelection
 from tests.conftest import NOW_MS, ManualClock
 from tests.store import erasing
 from tests.store.conformance import OTHER, TAKES, accept, lease, settlement
@@ -298,6 +299,32 @@ async def test_an_erasure_ends_while_more_events_of_the_person_arrive(
     assert erased.events >= 10
     monkeypatch.undo()
     assert (await store.personal_data.count(ANN)).events > 0
+
+
+@pytest.mark.parametrize("steps_before", range(4))
+async def test_a_request_that_becomes_an_event_during_an_erasure_is_erased(
+    store: Store, steps_before: int
+) -> None:
+    await accept(store, event("known"))
+    mended = event("mended")
+    await store.keep(odd(mended.body), lambda _: None)
+    until_ms = NOW_MS + 1000
+    await store.quarantine.begin("main", now_ms=NOW_MS, until_ms=until_ms, expires_ms=until_ms)
+    kept = UnverifiedRequest("main", NOW_MS, b"", b"", event("signed").body)
+    await store.quarantine.keep(kept)
+    await store.personal_data.order(ANN, now_ms=NOW_MS + 10)
+    goes_on = partial(next, chain([True] * steps_before, cycle([False])))
+    await store.personal_data.advance(goes_on=goes_on)
+    for waiting in await store.quarantine.waiting("main", after=0, limit=9):
+        await accept(store, event("signed"))
+        await store.quarantine.release("main", [waiting.number], duplicates=0)
+    for content in await store.unreadable.contents(UnreadableSelection(), after=0, limit=9):
+        if content.body is not None:
+            await accept(store, mended)
+            await store.unreadable.discard([content.request])
+    await store.personal_data.advance()
+    left = await store.personal_data.count(ANN)
+    assert (left.events, left.unreadable, left.quarantine) == (0, 0, 0)
 
 
 async def test_an_erasure_that_failed_goes_on_where_it_was(

@@ -137,7 +137,7 @@ async def changes(
     """
     monotonic = admin.clock.monotonic
     counts, sent_s = _counts(admin), monotonic()
-    hello = {"started_ms": admin.started_ms, "version": __version__}
+    hello = {"started_ms": admin.started.first_ms, "version": __version__}
     yield b"retry: %d\n" % RETRY_MS + _message({**hello, **_said([], counts)})
     while not stream.is_ended and not await admin.activity.closed_within(interval_s):
         previous, counts = counts, _counts(admin)

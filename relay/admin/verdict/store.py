@@ -50,7 +50,7 @@ def _disk(store: StoreFacts) -> Iterator[Finding]:
         return
     show_disk = f"df -h {shlex.quote(store.folder)}"
     space = f"{size(free)} free, min_free is {size(least)}"
-    if store.unready and free < least:
+    if store.unready and free <= least:
         yield _unready(store, space, next=show_disk)
     elif store.unready:
         yield _unready(store, next="dmesg --ctime | tail -50")
@@ -76,7 +76,8 @@ def _unready(store: StoreFacts, *causes: str, next: str) -> Finding:  # noqa: A0
     return Finding(
         severity="page",
         what="no events are accepted: senders get 503",
-        since_ms=store.alive_ms,
+        # Another relay that shares the store may accept them, and writes heartbeats.
+        since_ms=store.unready_since_ms or store.alive_ms,
         why="; ".join((*store.unready, *causes)),
         next=next,
         runbook="relaynotready",

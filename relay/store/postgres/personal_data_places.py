@@ -95,6 +95,26 @@ def _forget_views(db: Database, events: Sequence[int]) -> None:
 _RANDOM = "'erased-' || replace(gen_random_uuid()::text, '-', '')"
 
 PLACES = (
+    # In the order in which requests move on: one that does so during an erasure is found later.
+    Place(
+        name="quarantine",
+        table="quarantine",
+        key="number",
+        columns=("body", "headers"),
+        removal=("DELETE FROM relay.quarantine WHERE number = ANY(%(keys)b::bigint[])",),
+    ),
+    Place(
+        name="unreadable",
+        table="unreadable",
+        key="number",
+        columns=("body", "headers"),
+        removal=(
+            """
+            UPDATE relay.unreadable SET body = NULL, headers = NULL
+            WHERE number = ANY(%(keys)b::bigint[])
+            """,
+        ),
+    ),
     Place(
         name="events",
         table="events",
@@ -118,25 +138,6 @@ PLACES = (
             """,
         ),
         find_related=_of_events,
-    ),
-    Place(
-        name="unreadable",
-        table="unreadable",
-        key="number",
-        columns=("body", "headers"),
-        removal=(
-            """
-            UPDATE relay.unreadable SET body = NULL, headers = NULL
-            WHERE number = ANY(%(keys)b::bigint[])
-            """,
-        ),
-    ),
-    Place(
-        name="quarantine",
-        table="quarantine",
-        key="number",
-        columns=("body", "headers"),
-        removal=("DELETE FROM relay.quarantine WHERE number = ANY(%(keys)b::bigint[])",),
     ),
     Place(
         name="excerpts",

@@ -69,6 +69,21 @@ def _forget_views(db: sqlite3.Connection, events: Sequence[int]) -> None:
 
 
 PLACES = (
+    # In the order in which requests move on: one that does so during an erasure is found later.
+    Place(
+        name="quarantine",
+        table="quarantine",
+        key="number",
+        columns=("body", "headers"),
+        removal=("DELETE FROM quarantine WHERE number = :key",),
+    ),
+    Place(
+        name="unreadable",
+        table="unreadable",
+        key="rowid",
+        columns=("body", "headers"),
+        removal=("UPDATE unreadable SET body = NULL, headers = NULL WHERE rowid = :key",),
+    ),
     Place(
         name="events",
         table="events",
@@ -94,20 +109,6 @@ PLACES = (
             """,
         ),
         find_related=_of_event,
-    ),
-    Place(
-        name="unreadable",
-        table="unreadable",
-        key="rowid",
-        columns=("body", "headers"),
-        removal=("UPDATE unreadable SET body = NULL, headers = NULL WHERE rowid = :key",),
-    ),
-    Place(
-        name="quarantine",
-        table="quarantine",
-        key="number",
-        columns=("body", "headers"),
-        removal=("DELETE FROM quarantine WHERE number = :key",),
     ),
     Place(
         name="excerpts",

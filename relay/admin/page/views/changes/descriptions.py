@@ -146,7 +146,7 @@ def described(visit: Visit, change: ChangeRecord) -> str:
 def state_of(visit: Visit, change: ChangeRecord) -> State:
     """Return how a change ended; one of an earlier process does not run any more."""
     if change.ended_ms is None or change.status is None:
-        return "running" if change.begun_ms >= visit.admin.started_ms else "cut off"
+        return "running" if change.begun_ms >= visit.admin.started.ms else "cut off"
     if change.status == DONE:
         return "done"
     return "failed" if change.status >= FAILED_MIN else "refused"

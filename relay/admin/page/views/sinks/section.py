@@ -109,8 +109,11 @@ async def resume(visit: Visit, path: SinkName, _: Nothing) -> Done:
 async def retry(visit: Visit, path: SinkName, chosen: MaybeEvent) -> Done:
     """Make pending deliveries due now."""
     result = await visit.run(retry_sink, path, chosen)
-    text = f"{path.name} is tried now; {number(result.brought_forward)} deliveries were due later."
-    return Done(notice=Notice(text=text))
+    count, late = result.brought_forward, ""
+    if count:
+        which = "delivery that was" if count == 1 else "deliveries that were"
+        late = f", with {number(count)} {which} due later"
+    return Done(notice=Notice(text=f"{path.name} is tried now{late}."))
 
 
 SECTION = Section(
