@@ -177,6 +177,10 @@ class Misconfigured(SinkError):
     """
 
 
+Meaning = tuple[type[SinkError], str]
+"""Of a destination's code: the error that it raises, and its sentence for the operator."""
+
+
 class RefusesAll(Misconfigured):
     """The destination refuses one event after another, so no single event is at fault.
 

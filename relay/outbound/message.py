@@ -8,7 +8,7 @@ import msgspec
 
 from relay.core import sample_events
 from relay.core.errors import InvalidRule, InvalidTemplate, Refused
-from relay.core.event import KINDS, Event
+from relay.core.event import KINDS, Event, rfc3339
 from relay.core.routing import Route
 from relay.core.sink import SinkSettings
 from relay.outbound import cloudevents, watched
@@ -35,7 +35,7 @@ def identity(event: Event, form: Format, *, prefix: str) -> dict[str, str]:
         "relay-id": event.id,
         "relay-event": event.kind,
         "relay-source": event.source,
-        "relay-received-at": cloudevents.rfc3339(event.received_ms),
+        "relay-received-at": rfc3339(event.received_ms),
     }
     if event.reconstructed:
         own["relay-reconstructed"] = "true"

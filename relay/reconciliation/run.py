@@ -15,9 +15,8 @@ from relay.core.routing import Verdict
 from relay.reconciliation import envelope, leads, library, reading
 from relay.reconciliation.milestones import KnownMilestones, MilestoneDecision, derive
 from relay.reconciliation.period import Period
-from relay.reconciliation.reading import ReportProgress, ViewsFrom
+from relay.reconciliation.reading import ReportProgress, ViewsFrom, subscription
 from relay.reconciliation.report import About, Report
-from relay.reconciliation.subscription import subscription
 from relay.reconciliation.views import Form, History, ViewsRead
 from relay.store import Store
 from relay.store.reconstructions import Place, ReconstructionOutcome, Reconstructions, Step

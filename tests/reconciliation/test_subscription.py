@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from relay.core.event import LEAD_CAPTURED, SUBSCRIBABLE, VIDEO_WATCHED
+from relay.reconciliation.reading import subscription
 from relay.reconciliation.report import Report, words
-from relay.reconciliation.subscription import subscription
 from relay.store.reconstructions import Run
 from relay.video_service.api.errors import ApiError, Reason
 from relay.video_service.api.records import Webhook

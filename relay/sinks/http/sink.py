@@ -14,7 +14,7 @@ import msgspec
 from relay.core.clock import Clock
 from relay.core.config_values import Secret
 from relay.core.delivery import SinkResponse
-from relay.core.event import Event
+from relay.core.event import Event, rfc3339
 from relay.core.setting_errors import Faults
 from relay.outbound import cloudevents, sink_url, tls, watched
 from relay.outbound.http import client as http_client
@@ -103,7 +103,7 @@ class HttpSink:
             *standard_webhooks.headers(self._keys, id_=id_, now_s=now_s, body=event.body),
             ("relay-event", cloudevents.header_value(event.kind)),
             ("relay-source", cloudevents.header_value(event.source)),
-            ("relay-received-at", cloudevents.rfc3339(event.received_ms)),
+            ("relay-received-at", rfc3339(event.received_ms)),
             *((("relay-reconstructed", "true"),) if event.reconstructed else ()),
             *(cloudevents.headers(event) if self._format == "cloudevents" else ()),
             *self._watched(event),

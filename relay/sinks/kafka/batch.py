@@ -1,4 +1,4 @@
-"""Records that are produced together, and their outcomes."""
+"""Records that are produced together, and their outcomes: shared by all parts of the sink."""
 
 import asyncio
 from contextlib import suppress

@@ -23,7 +23,7 @@ from paho.mqtt.reasoncodes import ReasonCode
 
 from relay.core.config_values import Secret
 from relay.core.errors import SinkError, Temporary
-from relay.outbound import connect_errors, tls
+from relay.outbound import tls
 from relay.sinks.mqtt.errors import NO_QOS, PROTOCOL_ERROR, TOO_LARGE, classify, login_refused
 
 LOST = "the connection was lost"
@@ -227,7 +227,7 @@ async def connect(broker: Broker) -> Connection:
     try:
         connection = Connection(await _open(broker))
     except Exception as error:  # noqa: BLE001  of whatever kind, there is no connection
-        failure = connect_errors.failure(error, peer="broker") or Temporary("could not connect")
+        failure = tls.connect_failure(error, peer="broker") or Temporary("could not connect")
         raise failure from None
     try:
         await connection.login()

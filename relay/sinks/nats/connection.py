@@ -16,14 +16,14 @@ from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
 from relay.core.delivery import SinkResponse
-from relay.core.errors import Misconfigured, Refused, SinkError, Temporary
-from relay.outbound import connect_errors, tls
+from relay.core.errors import Meaning, Misconfigured, Refused, SinkError, Temporary
+from relay.outbound import tls
 from relay.sinks.nats.credentials import Server
 from relay.sinks.nats.stream import Stream, not_nats
 
 LOST = "the connection was lost"
 
-REFUSALS: Mapping[str, tuple[type[SinkError], str]] = {
+REFUSALS: Mapping[str, Meaning] = {
     "authorization": (
         Misconfigured,
         "wrong user, password, token or credentials, or credentials that have ended",
@@ -229,7 +229,7 @@ class Connection:
 
 
 def _failure(error: Exception) -> SinkError:
-    unreached = connect_errors.failure(error, peer="server")
+    unreached = tls.connect_failure(error, peer="server")
     if unreached is not None:
         return unreached
     text = str(error).lower() if isinstance(error, NatsError) else ""

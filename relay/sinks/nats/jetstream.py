@@ -9,9 +9,9 @@ import msgspec
 from nats.aio.msg import Msg
 
 from relay.core.delivery import SinkResponse
-from relay.core.errors import Misconfigured, Refused, SinkError, Temporary
+from relay.core.errors import Meaning, Misconfigured, Refused, SinkError, Temporary
 
-MEANINGS: Mapping[int, tuple[type[SinkError], str]] = {
+MEANINGS: Mapping[int, Meaning] = {
     10002: (Temporary, "the account's JetStream limits are reached"),
     10008: (Temporary, "JetStream is not available at the moment"),
     10023: (Temporary, "the server has no resources left"),

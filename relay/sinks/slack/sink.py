@@ -27,8 +27,7 @@ from relay.outbound.message import samples
 from relay.sinks.slack.burst import Burst, DigestSettings
 from relay.sinks.slack.digest import EVENTS_MAX, digest
 from relay.sinks.slack.message import message, plain_message
-from relay.sinks.slack.other_services import other_service
-from relay.sinks.slack.responses import is_temporary, raise_for_status
+from relay.sinks.slack.responses import is_temporary, other_service, raise_for_status
 from relay.sinks.slack.template import OwnMessage
 
 _HEADERS = (
@@ -197,9 +196,8 @@ class SlackSink:
     def _raise_for_status(self, response: Response) -> None:
         # A workflow's 2xx has an empty body, or one of its own.
         if not (self._is_workflow and _is_success(response.status)):
-            raise_for_status(
-                response, other_service=self._other_service, now_ms=self._clock.now_ms()
-            )
+            now_ms = self._clock.now_ms()
+            raise_for_status(response, service=self._other_service, now_ms=now_ms)
 
 
 def _is_success(status: int | None) -> bool:
