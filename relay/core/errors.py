@@ -188,7 +188,7 @@ class RefusesAll(Misconfigured):
     """
 
 
-class ApiError(RelayError):
+class AdminApiError(RelayError):
     """A request to a running relay failed; the text is for the operator.
 
     `faults` are those of the config that it refused.
@@ -199,16 +199,16 @@ class ApiError(RelayError):
         self.faults = faults
 
 
-class RelayUnreachable(ApiError):
+class RelayUnreachable(AdminApiError):
     """No relay answered, or not in time."""
 
 
-class NoVerdict(ApiError):
+class NoVerdict(AdminApiError):
     """The relay's health could not be determined."""
 
     @classmethod
-    def of(cls, error: ApiError) -> Self:
-        """Convert an ApiError, with its notes."""
+    def of(cls, error: AdminApiError) -> Self:
+        """Convert an AdminApiError, with its notes."""
         verdict = cls(str(error), faults=error.faults)
         for note in getattr(error, "__notes__", ()):
             verdict.add_note(note)

@@ -7,13 +7,15 @@ import orjson
 
 from relay.core import reconstruction
 from relay.core.event import LEAD_CAPTURED, MILESTONES, PROGRESS, VIDEO_WATCHED, Event, rfc3339
-from relay.reconciliation.library import Change
+from relay.reconciliation.library import LibraryChange
 from relay.reconciliation.milestones import Milestone
-from relay.reconciliation.views import Form, History
+from relay.reconciliation.views import SentForm, ViewingHistory
 from relay.video_service.api.records import Video
 
 
-def watched(source: str, video: str, history: History, reached: Milestone, now_ms: int) -> Event:
+def watched(
+    source: str, video: str, history: ViewingHistory, reached: Milestone, now_ms: int
+) -> Event:
     """Return the `video.watched` of one milestone."""
     data = {
         "video": {"id": video, "title": history.title},
@@ -25,18 +27,18 @@ def watched(source: str, video: str, history: History, reached: Milestone, now_m
     return _event(source, VIDEO_WATCHED, data, at_ms=reached.at_ms, now_ms=now_ms)
 
 
-def lead(source: str, form: Form, now_ms: int) -> Event:
+def lead(source: str, form: SentForm, now_ms: int) -> Event:
     """Return the `lead.captured` of a form, as far as the form is known."""
     return _event(source, LEAD_CAPTURED, _lead(form), at_ms=form.at_ms, now_ms=now_ms)
 
 
-def changed(source: str, change: Change, now_ms: int) -> Event:
+def changed(source: str, change: LibraryChange, now_ms: int) -> Event:
     """Return the event of a video's change."""
     data = _DATA[change.kind](change.video)
     return _event(source, change.kind, data, at_ms=change.at_ms, now_ms=now_ms)
 
 
-def _lead(form: Form) -> dict[str, Any]:
+def _lead(form: SentForm) -> dict[str, Any]:
     submission = form.submission
     return {
         "id": submission.id,

@@ -14,7 +14,7 @@ from relay.reconciliation.period import Period
 from relay.reconciliation.views import ViewsRead
 from relay.store.reconstructions import Place
 from relay.video_service.api.client import Api
-from relay.video_service.api.errors import ApiError, Reason
+from relay.video_service.api.errors import Reason, ServiceApiError
 from relay.video_service.api.records import SessionPage, Video, Webhook
 
 ReportProgress = Callable[[str, int, int], None]
@@ -25,7 +25,7 @@ _OF_THE_PATH: Collection[Reason] = ("no access", "not found", "request refused",
 """The key may not see endpoints, or the API has them elsewhere: the rest of it may work."""
 
 
-class Subscription(msgspec.Struct, frozen=True):
+class EndpointSubscription(msgspec.Struct, frozen=True):
     """The kinds that an endpoint receives; all of them where that is not known."""
 
     kinds: frozenset[str]
@@ -51,22 +51,22 @@ class ViewsFrom(msgspec.Struct, frozen=True):
     """Where the next run may begin: every view before it was over before the horizon."""
 
 
-async def subscription(api: Endpoints, endpoint: str | None) -> Subscription:
-    """Ask what the endpoint receives; without its id, what any endpoint does. Raises ApiError."""
+async def subscription(api: Endpoints, endpoint: str | None) -> EndpointSubscription:
+    """Ask what the endpoint receives; without its id, what any does. Raises ServiceApiError."""
     everything = frozenset(SUBSCRIBABLE)
     try:
         endpoints = await api.webhooks() if endpoint is None else (await api.webhook(endpoint),)
-    except ApiError as error:
+    except ServiceApiError as error:
         if error.reason not in _OF_THE_PATH:
             raise
-        return Subscription(everything, str(error))
+        return EndpointSubscription(everything, str(error))
     if not endpoints:
-        return Subscription(everything, "the API lists no endpoint")
+        return EndpointSubscription(everything, "the API lists no endpoint")
     if any(each.events is None for each in endpoints):
-        return Subscription(everything, "the API does not say them")
+        return EndpointSubscription(everything, "the API does not say them")
     if any(not each.events for each in endpoints):
-        return Subscription(everything)
-    return Subscription(frozenset(kind for each in endpoints for kind in each.events or ()))
+        return EndpointSubscription(everything)
+    return EndpointSubscription(frozenset(kind for each in endpoints for kind in each.events or ()))
 
 
 async def views(
@@ -80,7 +80,7 @@ async def views(
     """Read the views from a place on, or from the first one if the place is of no use.
 
     Only people of the period are kept in memory. Who they are is known at the end of the list, so
-    views that were over before the period are read a second time. Raises ApiError.
+    views that were over before the period are read a second time. Raises ServiceApiError.
     """
     usable = place is not None and place.at_ms <= period.since_ms
     first = after = begin = place.after if place is not None and usable else None
@@ -114,7 +114,7 @@ async def _add_earlier(
 
 
 async def videos(api: Api, *, report_progress: ReportProgress) -> list[Video]:
-    """Read the whole list of videos; raises ApiError."""
+    """Read the whole list of videos; raises ServiceApiError."""
     listed = []
     async for video in api.videos():
         listed.append(video)

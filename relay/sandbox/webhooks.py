@@ -58,7 +58,7 @@ class Webhooks:
         self._schedule = schedule
         self._timeout_s = timeout_s
         # Never reached: each attempt has a timeout of its own.
-        self._client = http_client.Client(timeout_s=2 * timeout_s, connections=CONNECTIONS)
+        self._client = http_client.HttpClient(timeout_s=2 * timeout_s, connections=CONNECTIONS)
 
     def resume(self) -> None:
         """Go on with the outbox of a workspace that was read from a file."""
@@ -185,7 +185,7 @@ class Webhooks:
             ("Content-Type", "application/json"),
             (SIGNATURE_HEADER, signature.header(endpoint.secret.encode(), now_s=now_s, body=body)),
         ]
-        target = http_client.Endpoint.of(endpoint.url, secrets=(endpoint.secret,))
+        target = http_client.HttpEndpoint.of(endpoint.url, secrets=(endpoint.secret,))
         try:
             async with asyncio.timeout(self._timeout_s):
                 response = await self._client.exchange(target, headers=headers, body=body)
@@ -214,7 +214,7 @@ def valid_url(url: str, *, field: str) -> str:
     """Return an http or https URL with a host; raises Refusal."""
     try:
         parsed = httpx.URL(url)
-        http_client.Endpoint.of(parsed)
+        http_client.HttpEndpoint.of(parsed)
     except (httpx.InvalidURL, ValueError):
         parsed = httpx.URL("")
     # httpx takes any host, and escapes its strange characters.

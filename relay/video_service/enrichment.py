@@ -12,7 +12,7 @@ from relay.core.event import THRESHOLDS, Event
 from relay.core.watch_history import KeptHistory, WatchedVideo, WatchHistory
 from relay.telemetry import log
 from relay.telemetry.metrics import Metrics
-from relay.video_service.api.errors import ApiError, Reason
+from relay.video_service.api.errors import Reason, ServiceApiError
 from relay.video_service.api.records import Watched
 from relay.video_service.history_cache import HistoryCache, PersonKey, person_of
 
@@ -191,7 +191,7 @@ class WatchHistories:
         if client is None or not client.done() or client.cancelled() or client.exception():
             return None
         delay = client.result().delay
-        return None if delay is None else str(ApiError(delay))
+        return None if delay is None else str(ServiceApiError(delay))
 
     def _fail(self, source: str, reason: str) -> None:
         self._lines.line("enrichment.failed", reason=reason, source=source)

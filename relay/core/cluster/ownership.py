@@ -8,7 +8,7 @@ from collections.abc import Set as AbstractSet
 
 import msgspec
 
-from relay.core.cluster.leases import Leases
+from relay.core.cluster.leases import OwnershipLeases
 from relay.core.cluster.statements import Acquire, OwnershipRow, Surveyed
 from relay.core.cluster.timing import UNCLAIMED_S, WITNESS_S
 
@@ -28,7 +28,7 @@ class _Sighting(msgspec.Struct):
     """Since when this member could have taken it."""
 
 
-class Ownership:
+class OwnershipPlanner:
     """Judges surveys for one member.
 
     A server that has just started, or was promoted, may have lost acquisitions and renewals in
@@ -58,7 +58,7 @@ class Ownership:
                 sighting.free_since_s = now_s
 
     def decide(
-        self, survey: Surveyed, leases: Leases, sinks: frozenset[str], now_s: float
+        self, survey: Surveyed, leases: OwnershipLeases, sinks: frozenset[str], now_s: float
     ) -> tuple[Acquire | None, str | None]:
         """Return the acquisition that should follow a survey, and the sink to hand over."""
         if now_s < self._withheld_until_s:
@@ -84,7 +84,7 @@ class Ownership:
             case _:
                 return acquire, None
 
-    def _holder(self, row: OwnershipRow, leases: Leases) -> str | None:
+    def _holder(self, row: OwnershipRow, leases: OwnershipLeases) -> str | None:
         if row.sink in leases:
             return self._member
         if row.holder == self._member:

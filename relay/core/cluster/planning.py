@@ -8,8 +8,8 @@ import math
 from collections.abc import Collection, Iterable
 from random import Random
 
-from relay.core.cluster.leases import Leases
-from relay.core.cluster.ownership import Ownership
+from relay.core.cluster.leases import OwnershipLeases
+from relay.core.cluster.ownership import OwnershipPlanner
 from relay.core.cluster.statements import (
     Acquire,
     Acquired,
@@ -54,7 +54,7 @@ class Planner:
         self._member = member
         self._sinks = frozenset(sinks)
         self._random = random
-        self._ownership = Ownership(member)
+        self._ownership = OwnershipPlanner(member)
         self._polls = PollSchedule()
         self._control: tuple[Control, float] | None = None
         """The statement on its way, and the time before it was sent."""
@@ -63,7 +63,7 @@ class Planner:
         self._beat_due_s = self._survey_due_s = -math.inf
         self._control_due_s = -math.inf
         self._leaving = False
-        self.leases = Leases()
+        self.leases = OwnershipLeases()
         """All leases, also those whose dispatchers have to end."""
         self.has_left = False
 

@@ -18,7 +18,7 @@ class Fence(NamedTuple):
     """Increases with each acquisition of the sink within one history."""
 
 
-class Guard(msgspec.Struct, frozen=True):
+class FenceGuard(msgspec.Struct, frozen=True):
     """Condition of each read and each settlement of a sink's deliveries.
 
     The sink is held by this member under this fence, in the database's present history, and the

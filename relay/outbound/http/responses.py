@@ -19,7 +19,7 @@ _DATE_ERRORS = (ValueError, TypeError, IndexError, ArithmeticError)
 
 
 @dataclass(frozen=True, slots=True)
-class Response:
+class HttpResponse:
     """A response as far as it was read; `complete` says that `excerpt` is all of it."""
 
     status: int
@@ -73,7 +73,7 @@ def ends_connection(status: int) -> bool:
     return MEANINGS.get(status, _UNKNOWN)[0] is not Refused
 
 
-def raise_for_status(response: Response, *, now_ms: int, method: str | None = None) -> None:
+def raise_for_status(response: HttpResponse, *, now_ms: int, method: str | None = None) -> None:
     """Return for a 2xx; raises Temporary, Refused or Misconfigured as `MEANINGS` says.
 
     `method` is named in the error where it is not the one that events are sent with.
@@ -85,7 +85,7 @@ def raise_for_status(response: Response, *, now_ms: int, method: str | None = No
     raise error(MEANINGS.get(status, _UNKNOWN), response, said=said, now_ms=now_ms)
 
 
-def error(meaning: Meaning, response: Response, *, said: str, now_ms: int) -> SinkError:
+def error(meaning: Meaning, response: HttpResponse, *, said: str, now_ms: int) -> SinkError:
     """Make the error of a response; `said` sums the response up for the operator."""
     kind, text = meaning
     result = kind(
@@ -96,7 +96,7 @@ def error(meaning: Meaning, response: Response, *, said: str, now_ms: int) -> Si
     return result
 
 
-def document(response: Response) -> Mapping[str, Any]:
+def document(response: HttpResponse) -> Mapping[str, Any]:
     """Return the response's JSON object, or an empty one."""
     try:
         read = foreign_json.decode(response.body)

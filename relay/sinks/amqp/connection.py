@@ -42,7 +42,7 @@ _LIMIT = re.compile(r"limit \(\d+\) is reached")
 logging.getLogger("aiormq").setLevel(logging.CRITICAL + 1)
 
 
-class Connection:
+class AmqpConnection:
     """The library's connection over `_Stream`, which can be cut whatever the peer does."""
 
     def __init__(self, url: URL, context: ssl.SSLContext | None) -> None:

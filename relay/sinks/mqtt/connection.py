@@ -82,7 +82,7 @@ class Broker(msgspec.Struct, frozen=True):
     password: Secret | None
 
 
-class Connection:
+class MqttConnection:
     """Publishes with QoS 1 and reports each PUBACK; usable until `on_end` is called."""
 
     on_puback: Callable[[int, int], None]
@@ -222,10 +222,10 @@ class Connection:
         self.on_end(code)
 
 
-async def connect(broker: Broker) -> Connection:
+async def connect(broker: Broker) -> MqttConnection:
     """Open a connection and log in; raises SinkError."""
     try:
-        connection = Connection(await _open(broker))
+        connection = MqttConnection(await _open(broker))
     except Exception as error:  # noqa: BLE001  of whatever kind, there is no connection
         failure = tls.connect_failure(error, peer="broker") or Temporary("could not connect")
         raise failure from None

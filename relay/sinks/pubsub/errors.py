@@ -7,7 +7,7 @@ from typing import Any
 
 from relay.core.errors import Meaning, Misconfigured, Refused, Temporary
 from relay.outbound.http import responses
-from relay.outbound.http.responses import Response, document
+from relay.outbound.http.responses import HttpResponse, document
 
 MEANINGS: Mapping[str, Meaning] = {
     "UNAUTHENTICATED": (Misconfigured, "Google does not accept the credentials"),
@@ -35,7 +35,7 @@ SILENT = "Pub/Sub did not say what became of the message"
 _REASON = re.compile("[A-Z][A-Z0-9_]{1,62}")
 
 
-def raise_for_status(response: Response, *, now_ms: int) -> None:
+def raise_for_status(response: HttpResponse, *, now_ms: int) -> None:
     """Return for a 2xx; raises Temporary, Refused or Misconfigured.
 
     Google's own words, or a proxy's, are left out: they may quote the message or the token.
@@ -53,7 +53,7 @@ def raise_for_status(response: Response, *, now_ms: int) -> None:
     raise failure
 
 
-def ids(response: Response, count: int) -> list[str | None]:
+def ids(response: HttpResponse, count: int) -> list[str | None]:
     """Name the ids of the messages of one request, in their order; None for one without.
 
     Of an answer with too few or too many of them, or with one twice, none is believed.

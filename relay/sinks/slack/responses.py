@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from relay.core.errors import Meaning, Misconfigured, Refused, Temporary
 from relay.outbound.http import responses
-from relay.outbound.http.responses import Response, document
+from relay.outbound.http.responses import HttpResponse, document
 
 _WORD = re.compile(r"[a-z_]+(?![a-z_0-9])")
 
@@ -77,7 +77,7 @@ def other_service(host: str) -> str | None:
     return next((service for end, service in _SERVICES.items() if name.endswith(f".{end}")), None)
 
 
-def raise_for_status(response: Response, *, service: str | None, now_ms: int) -> None:
+def raise_for_status(response: HttpResponse, *, service: str | None, now_ms: int) -> None:
     """Return where Slack has taken the message; raises Temporary, Refused or Misconfigured.
 
     `service` names the one that has the URL, if that is known not to be Slack.
@@ -104,17 +104,17 @@ def _not_slack(status: int | None, service: str | None) -> Meaning:
     return (Misconfigured, f"neither ok nor any answer of Slack's: {what}")
 
 
-def is_temporary(response: Response) -> bool:
+def is_temporary(response: HttpResponse) -> bool:
     """Whether the status alone asks for another attempt, whatever the body says."""
     known = responses.MEANINGS.get(response.status)
     return known is not None and known[0] is Temporary
 
 
-def _is_ok(response: Response) -> bool:
+def _is_ok(response: HttpResponse) -> bool:
     return response.excerpt.strip() == "ok" or document(response).get("ok") is True
 
 
-def _word(response: Response) -> str:
+def _word(response: HttpResponse) -> str:
     error = document(response).get("error", response.excerpt)
     match = _WORD.match(error.strip()) if isinstance(error, str) else None
     return match[0] if match else ""

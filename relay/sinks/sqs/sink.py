@@ -76,7 +76,7 @@ class Settings(BatchSettings, frozen=True, kw_only=True):
 class SqsSink(SplittingSink):
     """Sends over one client, a few requests at once; replaced as `ConnectionHealth` says."""
 
-    def __init__(self, settings: Settings, group: message.Target | None) -> None:
+    def __init__(self, settings: Settings, group: message.MessageTarget | None) -> None:
         super().__init__(settings)
         self._settings = settings
         self._group = group

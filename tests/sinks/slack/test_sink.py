@@ -15,7 +15,7 @@ from relay.core.config_values import Rate
 from relay.core.errors import InvalidTemplate, Misconfigured, Refused, SinkError, Temporary
 from relay.core.event import KINDS, Event
 from relay.core.large_bodies import LARGE_BYTES
-from relay.outbound.http.responses import Response
+from relay.outbound.http.responses import HttpResponse
 from relay.sinks.slack import sink as slack
 from relay.sinks.slack.responses import raise_for_status
 from relay.sinks.slack.template import OwnMessage
@@ -296,7 +296,7 @@ async def test_a_transient_error_is_temporary_after_one_post(
 def test_the_reason_names_what_answers_in_slacks_place(
     status: int, service: str | None, reason: str
 ) -> None:
-    response = Response(status, {}, "", complete=True)
+    response = HttpResponse(status, {}, "", complete=True)
     with pytest.raises(Misconfigured) as raised:
         raise_for_status(response, service=service, now_ms=NOW_MS)
     assert raised.value.reason == f"{status}: neither ok nor any answer of Slack's: {reason}"
