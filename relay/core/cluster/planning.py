@@ -16,12 +16,12 @@ from relay.core.cluster.statements import (
     Answer,
     Beat,
     Control,
-    Done,
     Fence,
     Leave,
     Poll,
     Polled,
     Release,
+    Released,
     Renewed,
     Statement,
     Survey,
@@ -211,9 +211,9 @@ class Planner:
                     if sink not in self._sinks:
                         self.leases.drain(sink)
                 self.leases.expire(now_s)
-            case Leave(), Done():
+            case Leave(), Released():
                 self.has_left = True
-            case Release(), Done():
+            case Release(), Released():
                 pass
             case _:
                 raise TypeError(f"{type(answer).__name__} answers no {type(statement).__name__}")

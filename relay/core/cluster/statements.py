@@ -131,7 +131,7 @@ class Polled(msgspec.Struct, frozen=True):
     sinks: frozenset[str]
 
 
-class Done(msgspec.Struct, frozen=True):
+class Released(msgspec.Struct, frozen=True):
     """Answer to a release or a departure."""
 
 
@@ -139,4 +139,4 @@ Control = Beat | Survey | Acquire | Release | Leave
 """Statements of which a member has one on its way at a time."""
 
 Statement = Control | Poll
-Answer = Renewed | Surveyed | Acquired | Polled | Done
+Answer = Renewed | Surveyed | Acquired | Polled | Released
