@@ -82,7 +82,7 @@ class RedisSink(SplittingSink):
         failure: Exception | None = None
         client = self._connect()
         try:
-            await _server(client)
+            await _server_info(client)
             for stream in self._stream.samples(self._settings):
                 timeouts.restart()
                 failure = failure or await _refusal(client, stream)
@@ -140,7 +140,7 @@ class RedisSink(SplittingSink):
     async def _add(self, batch: Sequence[Entry]) -> list[bytes | Exception]:
         idempotent, self._idempotent = self._idempotent, None
         if idempotent is None:
-            idempotent = _knows_idempotency(await _server(self._client))
+            idempotent = _knows_idempotency(await _server_info(self._client))
         largest = max(entry.size for entry in batch)
         if largest > LARGE_BYTES:
             await self._check_size(largest)
@@ -191,7 +191,7 @@ async def _if_permitted(reply: Awaitable[Any]) -> Any:
     return None
 
 
-async def _server(client: Redis) -> Mapping[str, Any]:
+async def _server_info(client: Redis) -> Mapping[str, Any]:
     """Return what the server says of itself, nothing where the user may not ask.
 
     Raises Misconfigured for a Sentinel.

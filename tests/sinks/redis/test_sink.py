@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from relay.core.delivery import SinkResponse
 from relay.core.errors import Temporary
 from relay.core.event import Event
-from relay.sinks.redis.sink import _knows_idempotency, _server
+from relay.sinks.redis.sink import _knows_idempotency, _server_info
 from tests.brokers.redis import RedisServer
 from tests.sinks.redis.conftest import Make, build, error_of
 
@@ -155,4 +155,4 @@ async def test_the_version_decides(
 
     sink = make()
     monkeypatch.setattr(sink._client, "info", info)
-    assert _knows_idempotency(await _server(sink._client)) is known
+    assert _knows_idempotency(await _server_info(sink._client)) is known
