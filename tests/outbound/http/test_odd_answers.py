@@ -166,7 +166,7 @@ UNENDED = {
 
 @pytest.mark.parametrize(("said", "reason"), UNENDED.items(), ids=range(len(UNENDED)))
 async def test_what_came_of_an_answer_without_an_end_is_named_at_the_timeout(
-    wires: Wires, client: Client, said: bytes, reason: str
+    wires: Wires, client: HttpClient, said: bytes, reason: str
 ) -> None:
     (error,) = await attempted(client, wires, said)
     assert str(error) == reason
@@ -174,7 +174,7 @@ async def test_what_came_of_an_answer_without_an_end_is_named_at_the_timeout(
 
 @pytest.mark.parametrize("line", [b"marked\r\n", b"a b: x\r\n"])
 async def test_a_malformed_head_is_refused_before_its_end(
-    wires: Wires, client: Client, line: bytes
+    wires: Wires, client: HttpClient, line: bytes
 ) -> None:
     asking, wire = await asked(client, wires)
     await wire.say(OK + line)
@@ -182,7 +182,7 @@ async def test_a_malformed_head_is_refused_before_its_end(
         await asyncio.wait_for(asking, DEADLINE_S)
 
 
-async def attempted(client: Client, wires: Wires, said: bytes) -> list[SinkError | None]:
+async def attempted(client: HttpClient, wires: Wires, said: bytes) -> list[SinkError | None]:
     """Make an attempt as a dispatcher does, whose destination says this and no more."""
 
     async def send(_: Sequence[Event]) -> Outcomes:
