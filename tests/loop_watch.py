@@ -40,7 +40,7 @@ EXCEPTIONS: Mapping[str, str] = {
     "Service.open": "the start",
     "Service.__init__": "the start",
     "Service._start": "the start",
-    "RedisSink._knows_idempotency": (
+    "_server_info": (
         "the first command of a connection: redis-py loads the CAs for each with TLS, and takes no "
         "context that has them"
     ),

@@ -12,7 +12,6 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from relay import __version__
 from relay.admin import openapi
 from relay.admin.api import OPERATIONS, backup, stream
 from relay.admin.auth import BearerAuth
@@ -158,7 +157,7 @@ def _signed(app: ASGIApp, admin: AdminServices) -> ASGIApp:
 @cache
 def _description() -> dict[str, Any]:
     streams = {stream.PATH: stream.DESCRIPTION, backup.PATH: backup.DESCRIPTION}
-    return openapi.document(OPERATIONS, streams, version=__version__)
+    return openapi.document(OPERATIONS, streams)
 
 
 async def _document(_: Request) -> Response:

@@ -10,7 +10,7 @@ from relay.cli.output import safe
 from relay.cli.subscription import Subscription, listed, wanted
 from relay.config import Config
 from relay.core.api_settings import ApiSettings
-from relay.video_service.api.errors import ApiError
+from relay.video_service.api.errors import ServiceApiError
 
 if TYPE_CHECKING:
     from relay.video_service.api.client import Api
@@ -65,17 +65,17 @@ async def _check(source: str, settings: ApiSettings, wants: Subscription) -> Api
             findings = [await _key(api), await _endpoint(api, settings.endpoint, wants)]
     except TimeoutError:
         findings = [_Finding(ok=False, text=f"no result within {TIMEOUT_S:g} s")]
-    except ApiError as error:
+    except ServiceApiError as error:
         findings = [_Finding(ok=False, text=error.reason)]
     text = "; ".join(finding.text for finding in findings)
     return ApiCheck(source, all(finding.ok for finding in findings), safe(text))
 
 
 async def _key(api: "Api") -> _Finding:
-    """Try to read analytics; raises ApiError where no other request would succeed either."""
+    """Try to read analytics; raises ServiceApiError where no other request would succeed either."""
     try:
         await api.check_analytics()
-    except ApiError as error:
+    except ServiceApiError as error:
         if error.reason in _OF_KEY:
             raise
         return _Finding(ok=False, text=f"analytics: {error.reason}")
@@ -87,7 +87,7 @@ async def _endpoint(api: "Api", endpoint: str | None, wants: Subscription) -> _F
         return _Finding(ok=True, text="no endpoint is set: relay endpoint register")
     try:
         webhook = await api.webhook(endpoint)
-    except ApiError as error:
+    except ServiceApiError as error:
         return _Finding(ok=False, text=f"endpoint {endpoint}: {error.reason}{_advice(error)}")
     receives = f"endpoint {endpoint} receives {listed(webhook.events)}"
     if lacking := wants.lacking(webhook):
@@ -99,5 +99,5 @@ async def _endpoint(api: "Api", endpoint: str | None, wants: Subscription) -> _F
     return _Finding(ok=True, text=receives)
 
 
-def _advice(error: ApiError) -> str:
+def _advice(error: ServiceApiError) -> str:
     return ", which needs a key with the access Admin" if error.reason == "no access" else ""

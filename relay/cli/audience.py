@@ -13,7 +13,7 @@ from relay.cli.responses import Document
 from relay.cli.selection import until_option
 from relay.cli.target import Target, relay_options
 from relay.core import csv_table
-from relay.core.suggestion import suggestion
+from relay.core.setting_errors import suggestion
 from relay.core.units import number
 from relay.store.audience import Funnel, Grouping
 from relay.store.audience.columns import FORMS, STEPS, csv_rows

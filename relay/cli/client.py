@@ -13,7 +13,7 @@ from relay.cli import private_file
 from relay.cli.printing import Output, printing
 from relay.cli.responses import VERSION, origin, refusal
 from relay.cli.target import Target, relay_options
-from relay.core.errors import ApiError, RelayUnreachable
+from relay.core.errors import AdminApiError, RelayUnreachable
 
 TIMEOUT_S = 60.0
 """Long, because the relay counts a replay's events before it responds."""
@@ -28,7 +28,7 @@ Query = Mapping[str, str | int | None]
 
 
 class Client:
-    """Client of the admin API; every method raises ApiError.
+    """Client of the admin API; every method raises AdminApiError.
 
     A relay that does not answer is a RelayUnreachable.
     """
@@ -92,7 +92,7 @@ class Client:
             with self._http.stream(method, path, **options) as response:
                 relay = origin(response)
                 if response.status_code == httpx.codes.UNAUTHORIZED:
-                    raise ApiError(self._unauthorized)
+                    raise AdminApiError(self._unauthorized)
                 if not response.is_success:
                     response.read()
                     raise refusal(response, relay)
@@ -126,7 +126,7 @@ def _http(url: httpx.URL, **options: Any) -> httpx.Client:
 
 @contextmanager
 def connected(target: Target, *, timeout: float | httpx.Timeout = TIMEOUT_S) -> Iterator[Client]:
-    """Open a client for a relay; `timeout` is in seconds. Raises ConfigError and ApiError."""
+    """Open a client for a relay; `timeout` is in seconds. Raises ConfigError and AdminApiError."""
     url, token = target.resolve()
     headers = {"authorization": f"Bearer {token.reveal()}", "user-agent": _USER_AGENT}
     with _http(url, headers=headers, timeout=timeout) as http:

@@ -14,7 +14,7 @@ from relay.cli.printing import Output
 from relay.cli.responses import Document
 from relay.cli.selection import limit_option, page_lines, selection_options
 from relay.cli.tail import tail
-from relay.core.errors import ApiError
+from relay.core.errors import AdminApiError
 from relay.core.units import duration, number
 
 _DAMAGED = " (damaged: it differs from the received body, and is not delivered)"
@@ -75,17 +75,19 @@ def _number(client: Client, beginning: str, source: str | None) -> int:
     matches = client.get("/events/find", {"beginning": beginning, "source": source})
     candidates, prefix = matches["events"], safe(beginning)
     if not candidates:
-        raise ApiError(
+        raise AdminApiError(
             f"no event has an id that starts with {prefix}; to see the ids, run `relay events list`"
         )
     if len(candidates) == 1:
         return int(candidates[0]["seq"])
     if all(event["id"] == beginning for event in candidates):
         names = ", ".join(event["source"] for event in candidates)
-        raise ApiError(f"several sources have the event {prefix}: add --source with one of {names}")
+        raise AdminApiError(
+            f"several sources have the event {prefix}: add --source with one of {names}"
+        )
     lines = [f"several ids start with {prefix}; give more characters:"]
     lines += [f"  {event['source']}  {event['kind']}  {event['id']}" for event in candidates]
-    raise ApiError("\n".join([*lines, *(["  and more"] if matches["more"] else [])]))
+    raise AdminApiError("\n".join([*lines, *(["  and more"] if matches["more"] else [])]))
 
 
 def _history(history: Document, conditions: Sequence[dict[str, Any]]) -> Iterator[str]:

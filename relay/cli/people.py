@@ -14,7 +14,7 @@ from relay.cli.parameters import confirm, parsed, yes_option
 from relay.cli.printing import Output, indented, timed
 from relay.cli.responses import Document
 from relay.cli.selection import dry_run_option
-from relay.core.errors import ApiError
+from relay.core.errors import AdminApiError
 from relay.core.units import number
 from relay.store.personal_data import COUNTS
 
@@ -60,9 +60,9 @@ def _followed(client: Client, erasure: dict[str, Any]) -> dict[str, Any]:
             time.sleep(POLL_INTERVAL_S)
             erasure = client.get(f"/people/erasures/{erasure['id']}")
     except (KeyboardInterrupt, click.Abort):
-        raise ApiError(f"{_progress(erasure)} {_GOES_ON}") from None
-    except ApiError as error:
-        raise ApiError(f"{error}. {_progress(erasure)} {_GOES_ON}") from None
+        raise AdminApiError(f"{_progress(erasure)} {_GOES_ON}") from None
+    except AdminApiError as error:
+        raise AdminApiError(f"{error}. {_progress(erasure)} {_GOES_ON}") from None
     return erasure
 
 

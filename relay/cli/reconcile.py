@@ -13,7 +13,7 @@ from relay.cli.printing import Output
 from relay.cli.responses import Document
 from relay.cli.selection import before_option, dry_run_option, limit_option, page_lines
 from relay.cli.subscription import parse_events
-from relay.core.errors import ApiError
+from relay.core.errors import AdminApiError
 from relay.core.units import number
 
 POLL_INTERVAL_S = 0.3
@@ -108,7 +108,7 @@ def _watch(client: Client, number: int) -> dict[str, Any]:
                 shown = text
             time.sleep(POLL_INTERVAL_S)
     except (KeyboardInterrupt, click.Abort):
-        raise ApiError(
+        raise AdminApiError(
             "the reconciliation continues in the relay; "
             f"`relay reconciliations cancel {number}` ends it"
         ) from None

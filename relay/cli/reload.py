@@ -9,7 +9,7 @@ from relay.cli.client import connected
 from relay.cli.output import safe
 from relay.cli.printing import Output, printing
 from relay.cli.target import Target, relay_options
-from relay.core.errors import ApiError, ConfigError, Fault
+from relay.core.errors import AdminApiError, ConfigError, Fault
 
 
 @click.command()
@@ -25,7 +25,7 @@ def reload(*, target: Target) -> Output:
             changes = client.reload()
     except ConfigError as error:
         return _refusal(error.faults, f"the relay was not asked: {error.file} has faults")
-    except ApiError as error:
+    except AdminApiError as error:
         if not error.faults:
             raise
         return _refusal(error.faults, "refused; the relay keeps its current config")

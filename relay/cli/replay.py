@@ -22,7 +22,7 @@ from relay.cli.selection import (
     require_one,
     selection_options,
 )
-from relay.core.errors import ApiError
+from relay.core.errors import AdminApiError
 from relay.core.units import number
 
 POLL_INTERVAL_S = 0.5
@@ -135,7 +135,7 @@ def _watch(client: Client, replay: dict[str, Any]) -> Output:
                 before, replay = replay, client.get(f"/replays/{replay['id']}")
                 bar.update(replay["done"] - before["done"])
     except (KeyboardInterrupt, click.Abort):
-        raise ApiError(
+        raise AdminApiError(
             f"the replay continues in the relay; `relay replays cancel {replay['id']}` ends it"
         ) from None
     return Output(replay, [f"{replay['state']}: {_progress(replay)}."])

@@ -9,7 +9,7 @@ import httpx
 import msgspec
 
 from relay import __version__
-from relay.core.errors import ApiError, Fault
+from relay.core.errors import AdminApiError, Fault
 
 VERSION = __version__
 
@@ -33,18 +33,18 @@ class Origin(msgspec.Struct, frozen=True):
         return f"this command has version {VERSION}, {relay}{advice}"
 
     def read(self, text: str | bytes) -> Any:
-        """Decode a JSON object; raises ApiError."""
+        """Decode a JSON object; raises AdminApiError."""
         try:
             document = json.loads(text, object_pairs_hook=lambda pairs: Document(pairs, self))
         except (ValueError, RecursionError):
             document = None
         if not isinstance(document, Document):
-            raise ApiError(f"cannot read the response: {self.versions}")
+            raise AdminApiError(f"cannot read the response: {self.versions}")
         return document
 
 
 class Document(dict[str, Any]):
-    """A JSON object of a response; a missing key raises ApiError."""
+    """A JSON object of a response; a missing key raises AdminApiError."""
 
     def __init__(self, pairs: Iterable[tuple[str, Any]], origin: Origin) -> None:
         super().__init__(pairs)
@@ -56,23 +56,25 @@ class Document(dict[str, Any]):
         return self._origin.now_ms
 
     def convert(self, kind: type[T]) -> T:
-        """Convert it to a typed value; raises ApiError."""
+        """Convert it to a typed value; raises AdminApiError."""
         try:
             return msgspec.convert(self, kind)
         except msgspec.ValidationError as error:
-            raise ApiError(f"cannot read the response ({error}): {self._origin.versions}") from None
+            raise AdminApiError(
+                f"cannot read the response ({error}): {self._origin.versions}"
+            ) from None
 
     def __missing__(self, key: str) -> Any:
-        raise ApiError(f"the response has no `{key}`: {self._origin.versions}")
+        raise AdminApiError(f"the response has no `{key}`: {self._origin.versions}")
 
 
 def origin(response: httpx.Response) -> Origin:
-    """Return the relay that sent a response; raises ApiError for another server."""
+    """Return the relay that sent a response; raises AdminApiError for another server."""
     address = response.url.netloc.decode()
     relay_version = response.headers.get("relay-version")
     if relay_version is None:
         kind = response.headers.get("content-type", "no content type")
-        raise ApiError(
+        raise AdminApiError(
             f"{address} is not the admin listener of a relay: it returned {response.status_code}, "
             f"{kind}; check the address"
         )
@@ -89,7 +91,7 @@ class _Problem(msgspec.Struct):
     faults: tuple[Fault, ...] = ()
 
 
-def refusal(response: httpx.Response, relay: Origin) -> ApiError:
+def refusal(response: httpx.Response, relay: Origin) -> AdminApiError:
     """Create the error for an unsuccessful response whose body is read."""
     try:
         problem = msgspec.json.decode(response.content, type=_Problem)
@@ -97,9 +99,9 @@ def refusal(response: httpx.Response, relay: Origin) -> ApiError:
         problem = _Problem()
     if response.status_code in _UNKNOWN_OPERATION and not problem.detail:
         operation = f"{response.request.method} {response.url.path}"
-        return ApiError(f"the relay does not support {operation}: {relay.versions}")
+        return AdminApiError(f"the relay does not support {operation}: {relay.versions}")
     text = problem.detail or problem.title or f"the relay returned {response.status_code}"
-    error = ApiError(text, faults=problem.faults)
+    error = AdminApiError(text, faults=problem.faults)
     if relay.version != VERSION:
         error.add_note(relay.versions)
     return error

@@ -12,7 +12,7 @@ from relay.config import default_path, load_apis
 from relay.core.api_settings import ApiSettings
 from relay.core.errors import SenderApiMissing
 from relay.video_service.api.client import Api
-from relay.video_service.api.errors import ApiError, Reason
+from relay.video_service.api.errors import Reason, ServiceApiError
 
 T = TypeVar("T")
 
@@ -25,7 +25,7 @@ class SenderApi(NamedTuple):
     settings: ApiSettings
 
     def ask(self, request: Callable[[Api], Awaitable[T]]) -> T:
-        """Send requests and return their result; raises `video_service.api.errors.ApiError`."""
+        """Send requests and return their result; raises ServiceApiError."""
 
         async def asking() -> T:
             async with Api(self.settings) as api:
@@ -33,7 +33,7 @@ class SenderApi(NamedTuple):
 
         try:
             return asyncio.run(asking())
-        except ApiError as error:
+        except ServiceApiError as error:
             if (advice := _ADVICE.get(error.reason)) is not None:
                 error.add_note(advice)
             raise

@@ -12,7 +12,7 @@ from relay.cli.output import ago, flow, moment, pairs, table, waits_for, when
 from relay.cli.parameters import json_option
 from relay.cli.printing import Output
 from relay.cli.target import Target, relay_options
-from relay.core.errors import ApiError, NoVerdict
+from relay.core.errors import AdminApiError, NoVerdict
 from relay.core.units import deviation, duration, size
 
 TIMEOUT = httpx.Timeout(3.5, connect=1.5)
@@ -38,7 +38,7 @@ def status(context: click.Context, *, target: Target, as_json: bool) -> None:
             report = client.get("/status")
         Output(report, _lines(report)).print(as_json=as_json)
         context.exit(0 if report["well"] else 1)
-    except ApiError as error:
+    except AdminApiError as error:
         raise NoVerdict.of(error) from None
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from relay.cli.output import safe
 from relay.config import Config
 from relay.core.event import SUBSCRIBABLE
-from relay.core.suggestion import suggestion
+from relay.core.setting_errors import suggestion
 from relay.video_service.api.records import Webhook
 
 ALL = "all"

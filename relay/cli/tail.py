@@ -61,7 +61,7 @@ def _end_with_the_reader() -> None:
 
 
 def _followed(client: Client, query: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield activity without an end; raises ApiError if the relay cannot be reached at first."""
+    """Yield activity without an end; raises AdminApiError if no relay can be reached at first."""
     first_ms = last_ms = query["since_ms"] or time.time_ns() // 1_000_000
     shown = deque[Hashable](maxlen=_SHOWN_MAX)
     stream = client.stream("/stream", query)

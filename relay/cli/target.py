@@ -13,7 +13,7 @@ from relay.cli.parameters import config_option, parsed
 from relay.config import default_path, load_admin_address, load_admin_token, rules
 from relay.core import foreign_json
 from relay.core.config_values import Secret
-from relay.core.errors import ApiError, ConfigError
+from relay.core.errors import AdminApiError, ConfigError
 
 T = TypeVar("T")
 
@@ -33,11 +33,11 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     def resolve(self) -> tuple[httpx.URL, Secret]:
         """Return the URL of the admin listener and its token.
 
-        Raises ConfigError for a faulty config, and ApiError if it has no token.
+        Raises ConfigError for a faulty config, and AdminApiError if it has no token.
         """
         url, token = self.resolve_url(), self.token or self._read(load_admin_token)
         if token is None:
-            raise ApiError(
+            raise AdminApiError(
                 f"{self.config}: [admin] token is not set, so the relay's admin API is off; "
                 "set it, or give --token"
             )

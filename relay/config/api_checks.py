@@ -4,7 +4,7 @@ from urllib.parse import urlsplit
 
 from relay.config.table import Findings, Table
 from relay.core.config_values import Address
-from relay.core.suggestion import suggestion
+from relay.core.setting_errors import suggestion
 from relay.video_service.api.fields import NAMES
 
 

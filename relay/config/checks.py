@@ -14,8 +14,8 @@ from relay.config.table import FAULTY, Findings, Place, Table, quoted
 from relay.core.config_values import Address, Duration
 from relay.core.event import KINDS, LEAD_CAPTURED, WEBHOOK_TEST
 from relay.core.routing import Route
+from relay.core.setting_errors import suggestion
 from relay.core.sink import SinkSettings
-from relay.core.suggestion import suggestion
 from relay.outbound.template import opens_with
 
 SENDER_RETRY_WINDOW = Duration.parse("11m")

@@ -8,7 +8,7 @@ from typing import Any
 
 from relay.core.config_values import read_text
 from relay.core.errors import ConfigError, Fault
-from relay.core.user_name import user_name
+from relay.core.setting_errors import user_name
 
 
 def read_document(path: Path) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from relay.config.rule_wording import (
 )
 from relay.core.errors import InvalidRule
 from relay.core.event import KINDS, MILESTONES
-from relay.core.suggestion import suggestion
+from relay.core.setting_errors import suggestion
 
 _OVER_ITEMS = frozenset(
     {"index_expression", "flatten", "projection", "value_projection", "filter_projection"}

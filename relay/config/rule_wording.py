@@ -4,7 +4,7 @@ import re
 
 from relay.config.event_shapes import envelope, paths
 from relay.core.event import KINDS, MILESTONES
-from relay.core.suggestion import suggestion
+from relay.core.setting_errors import suggestion
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SHOWN = re.compile(r"[A-Za-z0-9_.%:*-]{1,40}")

@@ -16,7 +16,7 @@ from relay.config.file_references import References
 from relay.core import config_values
 from relay.core.config_values import Secret
 from relay.core.errors import ConfigError, Fault
-from relay.core.suggestion import suggestion
+from relay.core.setting_errors import suggestion
 
 FAULTY: Final = object()
 """Marks an unreadable value, so that the other values are still checked."""

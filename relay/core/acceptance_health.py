@@ -1,4 +1,4 @@
-"""Whether the store has taken the last events, of any sender."""
+"""Whether the store has taken the last events: known to the receiver, asked by readiness checks."""
 
 import math
 

@@ -1,4 +1,4 @@
-r"""E-mail addresses in any text, however they are spelled in it.
+r"""E-mail addresses in any text, however spelled: one pattern for the page and the store.
 
 It finds too much rather than too little: what looks like an address is hidden from viewers, and
 replaced by a digest in the audit log.

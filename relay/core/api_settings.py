@@ -1,4 +1,4 @@
-"""`[source.api]`: the sender's API, from which a source's webhook endpoint is managed."""
+"""`[source.api]`: the sender's API. Apart, because its client knows nothing else of a source."""
 
 import msgspec
 

@@ -37,7 +37,7 @@ class SigningSecret(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """It no longer verifies from this moment on."""
 
 
-class Key(NamedTuple):
+class SigningKey(NamedTuple):
     """A secret as bytes; `until_ms` is infinite for one that does not expire."""
 
     value: bytes
@@ -63,10 +63,10 @@ class SourceSettings(
     """Whether an absence beyond the sender's retries is reconciled automatically or on command."""
 
     @cached_property
-    def keys(self) -> tuple[Key, ...]:
+    def keys(self) -> tuple[SigningKey, ...]:
         """All secrets, expired ones included."""
         return tuple(
-            Key(
+            SigningKey(
                 secret.secret.reveal().encode(),
                 secret.label or str(number),
                 float("inf") if secret.until is None else secret.until,
@@ -79,7 +79,7 @@ class SourceSettings(
         """The name of the signature header, as ASGI spells it."""
         return self.signature_header.lower().encode("latin-1")
 
-    def expired(self, now_ms: int) -> tuple[Key, ...]:
+    def expired(self, now_ms: int) -> tuple[SigningKey, ...]:
         """Return the secrets that have expired."""
         return tuple(key for key in self.keys if key.until_ms <= now_ms)
 

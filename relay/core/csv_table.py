@@ -1,4 +1,4 @@
-"""Tables as CSV that no spreadsheet takes for formulas, whichever separator it goes by."""
+"""Tables as CSV that no spreadsheet takes for formulas: for page, commands and sandbox alike."""
 
 import csv
 import io

@@ -1,4 +1,7 @@
-"""Delivery schedule of the video service (video-service.md, section 6)."""
+"""Delivery schedule of the video service, for all who keep it or count on it.
+
+video-service.md, section 6.
+"""
 
 WAITS_S = (20, 40, 80, 160, 320)
 """Waits before the second to the sixth attempt, in seconds.

@@ -1,4 +1,4 @@
-"""Downtime between two runs, and the part of it that the sender's retries did not bridge.
+"""Downtime between two runs, for starts and stores: what the sender's retries did not bridge.
 
 An event is lost only if all of its six attempts fall into the downtime (delivery.md, section 1).
 """

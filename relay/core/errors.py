@@ -177,6 +177,10 @@ class Misconfigured(SinkError):
     """
 
 
+Meaning = tuple[type[SinkError], str]
+"""Of a destination's code: the error that it raises, and its sentence for the operator."""
+
+
 class RefusesAll(Misconfigured):
     """The destination refuses one event after another, so no single event is at fault.
 
@@ -184,7 +188,7 @@ class RefusesAll(Misconfigured):
     """
 
 
-class ApiError(RelayError):
+class AdminApiError(RelayError):
     """A request to a running relay failed; the text is for the operator.
 
     `faults` are those of the config that it refused.
@@ -195,16 +199,16 @@ class ApiError(RelayError):
         self.faults = faults
 
 
-class RelayUnreachable(ApiError):
+class RelayUnreachable(AdminApiError):
     """No relay answered, or not in time."""
 
 
-class NoVerdict(ApiError):
+class NoVerdict(AdminApiError):
     """The relay's health could not be determined."""
 
     @classmethod
-    def of(cls, error: ApiError) -> Self:
-        """Convert an ApiError, with its notes."""
+    def of(cls, error: AdminApiError) -> Self:
+        """Convert an AdminApiError, with its notes."""
         verdict = cls(str(error), faults=error.faults)
         for note in getattr(error, "__notes__", ()):
             verdict.add_note(note)

@@ -1,6 +1,8 @@
 """The `Event`, created only by `authentication` or read back from the store."""
 
 import hashlib
+from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, Literal, NamedTuple, cast
 from unicodedata import normalize
 
@@ -28,6 +30,12 @@ SUBSCRIBABLE = tuple(kind for kind in KINDS if kind != WEBHOOK_TEST)
 """`webhook.test` is sent whatever the subscription (video-service.md, section 6)."""
 
 MILESTONES = ("started", "25%", "50%", "75%", "completed")
+
+PROGRESS = dict(zip(MILESTONES, (0, 25, 50, 75, 100), strict=True))
+"""The `progress` of the event of each milestone (video-service.md, section 6)."""
+
+THRESHOLDS = dict(zip(MILESTONES, (0.0, 25.0, 50.0, 75.0, 90.0), strict=True))
+"""The percentage of a video that reaches each milestone (video-service.md, section 6)."""
 
 LEAD = "lead"
 """The funnel step after the milestones: the viewer left an address."""
@@ -120,6 +128,22 @@ def folded(address: str) -> str:
     # An accented letter can be one code point or two.
     text = address.casefold()
     return text if text.isascii() else normalize("NFC", text)
+
+
+def rfc3339(ms: int) -> str:
+    """Format milliseconds since the epoch as a time in UTC: `2026-03-02T09:30:00.000Z`."""
+    seconds, rest = divmod(ms, 1000)
+    return f"{_to_the_second(seconds)}.{rest:03}Z"
+
+
+def rfc3339_or_none(ms: int | None) -> str | None:
+    return None if ms is None else rfc3339(ms)
+
+
+@lru_cache(maxsize=64)
+def _to_the_second(seconds: int) -> str:
+    """Cached, because many events share a second, and formatting it is the expensive part."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat().removesuffix("+00:00")
 
 
 def milestone(document: dict[str, Any]) -> str | None:

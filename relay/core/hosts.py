@@ -15,7 +15,7 @@ _DEFAULT_PORTS: dict[Scheme, int] = {"http": 80, "https": 443}
 _PORT_MAX = 65535
 
 
-class Host(msgspec.Struct, frozen=True):
+class HostHeader(msgspec.Struct, frozen=True):
     """A parsed Host header."""
 
     written: str
@@ -45,7 +45,7 @@ class Host(msgspec.Struct, frozen=True):
         return f"{scheme}://{self.written}{suffix}"
 
 
-def parse_host(text: str) -> Host | None:
+def parse_host(text: str) -> HostHeader | None:
     """Parse a Host header; None if it is malformed."""
     match = _AUTHORITY.fullmatch(text.lower())
     if match is None:
@@ -53,7 +53,7 @@ def parse_host(text: str) -> Host | None:
     name, port = host_name(match[1]), int(match[2] or 0)
     if not name or port > _PORT_MAX:
         return None
-    return Host(match[1], name, port or None)
+    return HostHeader(match[1], name, port or None)
 
 
 def host_name(text: str) -> str:
@@ -65,7 +65,7 @@ def host_name(text: str) -> str:
     return name if address is None else str(address)
 
 
-def is_allowed(host: Host, allowed: Iterable[str]) -> bool:
+def is_allowed(host: HostHeader, allowed: Iterable[str]) -> bool:
     return any(host.name == host_name(text) for text in allowed)
 
 

@@ -1,4 +1,4 @@
-"""Work that takes the longer the larger a body is: on a large one it leaves the event loop."""
+"""Work on bodies that leaves the event loop where they are large, in every room alike."""
 
 import asyncio
 from collections.abc import Callable

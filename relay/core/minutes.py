@@ -1,4 +1,4 @@
-"""Lengths of time, and what a relay did in one minute."""
+"""Lengths of time, and what a relay did in one minute: values that store, API and page share."""
 
 import msgspec
 

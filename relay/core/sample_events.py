@@ -9,10 +9,15 @@ from typing import Any
 
 import orjson
 
-from relay.core.event import KINDS, LEAD_CAPTURED, MILESTONES, VIDEO_WATCHED, WEBHOOK_TEST, Event
-
-PROGRESS = (0, 25, 50, 75, 100)
-"""The `progress` of each of MILESTONES, in percent."""
+from relay.core.event import (
+    KINDS,
+    LEAD_CAPTURED,
+    MILESTONES,
+    PROGRESS,
+    VIDEO_WATCHED,
+    WEBHOOK_TEST,
+    Event,
+)
 
 CREATED_AT = "2026-03-02T09:30:00.000Z"
 _CREATED_AT_MS = 1_772_443_800_000
@@ -114,13 +119,13 @@ def _processed(random: Random, status: str, fault: str | None = None) -> dict[st
 
 
 def _watched(random: Random) -> dict[str, Any]:
-    step = random.randrange(len(MILESTONES))
+    milestone = MILESTONES[random.randrange(len(MILESTONES))]
     return {
         "video": _video(random),
         "viewer": _person(random),
-        "progress": PROGRESS[step],
-        "milestone": MILESTONES[step],
-        "completed": MILESTONES[step] == "completed",
+        "progress": PROGRESS[milestone],
+        "milestone": milestone,
+        "completed": milestone == "completed",
     }
 
 

@@ -1,6 +1,7 @@
-"""Faults of settings: how to install a missing client, and collecting faults of one sink."""
+"""Faults of settings: collecting them, and words for a missing client, a mistyped name, a user."""
 
-from collections.abc import Iterator
+import pwd
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from relay.core.errors import InvalidTemplate, UnreadableSetting
@@ -43,3 +44,20 @@ def missing_client(user: str, extra: str) -> str:
         f"{user} needs its client: pip install '.[{extra}]' in the relay's checkout, "
         "or build the image with EXTRAS=all"
     )
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """Return the most similar known name as a question to the operator; empty without one."""
+    # Only a mistake needs it, and it takes memory.
+    from difflib import get_close_matches  # noqa: PLC0415
+
+    near = get_close_matches(name, list(known), n=1)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def user_name(uid: int) -> str:
+    """Return the name of a user of the system, or the number of one without a name."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)

@@ -1,4 +1,4 @@
-"""Counts of accepted events by source, kind and milestone."""
+"""Counts of accepted events by source, kind and milestone: what store and metrics exchange."""
 
 import msgspec
 

@@ -9,7 +9,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Generic, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -20,8 +20,7 @@ from relay.core.large_bodies import LARGE_BYTES, BodyWorker
 from relay.core.sink import Outcomes, SinkSettings
 from relay.core.timeouts import RequestTimeout
 
-Item = TypeVar("Item")
-Send = Callable[[Sequence[Item]], Awaitable[Outcomes]]
+T = TypeVar("T")
 
 Chain = Sequence[Sequence[int]]
 """Parts that are sent one after another; each is a list of positions in the batch."""
@@ -41,7 +40,21 @@ class BatchOnlySink(ABC):
         raise outcome
 
 
-class SplittingSink(BatchOnlySink, Generic[Item]):
+class Entry(msgspec.Struct, frozen=True):
+    """One event as a request holds it."""
+
+    content: Any
+    size: int
+    """In bytes, as the destination's limit counts it."""
+    target: str = ""
+    key: str = ""
+
+
+Entries = Mapping[int, Entry]
+"""By the event's place in the batch."""
+
+
+class SplittingSink(BatchOnlySink):
     """Splits its batches into parts; the failure of an event or a part affects no other."""
 
     def __init__(self, settings: SinkSettings) -> None:
@@ -49,34 +62,34 @@ class SplittingSink(BatchOnlySink, Generic[Item]):
         """Of each part; the rest of a chain whose part has no answer by then is not sent."""
 
     @abstractmethod
-    def _prepare(self, event: Event) -> Item:
-        """Prepare an item; an exception is the outcome of this event only."""
+    def _prepare(self, event: Event) -> Entry:
+        """Prepare an entry; an exception is the outcome of this event only."""
 
     @abstractmethod
-    def _split(self, items: Mapping[int, Item]) -> Iterable[Chain]:
-        """Return chains of parts over all items, by their places; chains are sent in parallel."""
+    def _split(self, entries: Entries) -> Iterable[Chain]:
+        """Return chains of parts over all entries, by their places; chains are sent in parallel."""
 
     @abstractmethod
-    async def _send_part(self, items: Sequence[Item]) -> Outcomes:
-        """Return the outcome of each item, in order, or raise the error of all.
+    async def _send_part(self, entries: Sequence[Entry]) -> Outcomes:
+        """Return the outcome of each entry, in order, or raise the error of all.
 
         Refused means that none was accepted, perhaps because of a single one.
         """
 
     async def send_batch(self, events: Sequence[Event]) -> Outcomes:
-        items, failures = await prepare(self._prepare, events)
-        batch = _Batch(self._send_part, self._timeout_s, items, {**failures})
-        if items:
-            await batch.follow(*self._split(items))
+        entries, failures = await prepare(self._prepare, events)
+        batch = _Batch(self._send_part, self._timeout_s, entries, {**failures})
+        if entries:
+            await batch.follow(*self._split(entries))
         return [batch.outcomes[place] for place in range(len(events))]
 
 
-class _Batch(msgspec.Struct, Generic[Item]):
-    """One batch in flight; an item that has an outcome keeps it."""
+class _Batch(msgspec.Struct):
+    """One batch in flight; an entry that has an outcome keeps it."""
 
-    send: Send[Item]
+    send: Callable[[Sequence[Entry]], Awaitable[Outcomes]]
     within_s: float
-    items: Mapping[int, Item]
+    entries: Entries
     outcomes: dict[int, SinkResponse | Exception]
 
     async def follow(self, first: Chain, *others: Chain) -> None:
@@ -104,7 +117,7 @@ class _Batch(msgspec.Struct, Generic[Item]):
             case Refused() if len(part) > 1 and limit.expired():
                 pass  # the time is over: the one at fault is not sought
             case Refused() if len(part) > 1:
-                # Halving finds the item at fault quickly; the others are taken.
+                # Halving finds the entry at fault quickly; the others are taken.
                 middle = len(part) // 2
                 await self._deliver(part[:middle])
                 await self._deliver(part[middle:])
@@ -118,13 +131,13 @@ class _Batch(msgspec.Struct, Generic[Item]):
     async def _try(
         self, part: Sequence[int], limit: RequestTimeout
     ) -> Mapping[int, SinkResponse | Exception] | Exception:
-        """Return the outcome of each item, or an error that applies to all of them."""
+        """Return the outcome of each entry, or an error that applies to all of them."""
         if is_cancelled():
             # The client swallowed the cancellation and returned a result.
             raise asyncio.CancelledError
         try:
             async with limit:
-                result = await self.send([self.items[place] for place in part])
+                result = await self.send([self.entries[place] for place in part])
             return dict(zip(part, result, strict=True))
         except asyncio.CancelledError:
             if is_cancelled():
@@ -142,10 +155,10 @@ class _Batch(msgspec.Struct, Generic[Item]):
 _worker = BodyWorker("messages", large_bytes=4 * LARGE_BYTES)
 """One for all sinks. A batch may have hundreds of small bodies."""
 
-Prepared = tuple[dict[int, Item], dict[int, Exception]]
+Prepared = tuple[dict[int, T], dict[int, Exception]]
 
 
-async def prepare(make: Callable[[Event], Item], events: Sequence[Event]) -> Prepared[Item]:
+async def prepare(make: Callable[[Event], T], events: Sequence[Event]) -> Prepared[T]:
     """Return what `make` returns or raises for each event, both by the event's place.
 
     It is called on a thread where the bodies are large.
@@ -154,28 +167,26 @@ async def prepare(make: Callable[[Event], Item], events: Sequence[Event]) -> Pre
     return await _worker.run(size, partial(_prepare, make, events))
 
 
-def _prepare(make: Callable[[Event], Item], events: Sequence[Event]) -> Prepared[Item]:
-    items: dict[int, Item] = {}
+def _prepare(make: Callable[[Event], T], events: Sequence[Event]) -> Prepared[T]:
+    made: dict[int, T] = {}
     failures: dict[int, Exception] = {}
     for place, event in enumerate(events):
         try:
-            items[place] = make(event)
+            made[place] = make(event)
         except Exception as error:  # noqa: BLE001  a bug, too, is this event's alone
             failures[place] = error
-    return items, failures
+    return made, failures
 
 
-def cut(
-    items: Mapping[int, Item], size: Callable[[Item], int], count_max: int, size_max: int
-) -> Chain:
-    """Fill one part after another; an item above `size_max` gets a part of its own."""
+def cut(entries: Entries, count_max: int, size_max: int) -> Chain:
+    """Fill one part after another; an entry above `size_max` gets a part of its own."""
     parts: list[list[int]] = []
     filled = 0
-    for place, item in items.items():
-        filled += size(item)
+    for place, entry in entries.items():
+        filled += entry.size
         if not parts or filled > size_max or len(parts[-1]) == count_max:
             parts.append([])
-            filled = size(item)
+            filled = entry.size
         parts[-1].append(place)
     return parts
 

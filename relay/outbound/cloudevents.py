@@ -4,11 +4,10 @@ outgoing-http.md, section 2; the body is unchanged, so its type is the request's
 """
 
 import re
-from datetime import UTC, datetime
-from functools import lru_cache
+from datetime import datetime
 from urllib.parse import quote
 
-from relay.core.event import Event
+from relay.core.event import Event, rfc3339
 
 _AS_IS = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in '"%')
 _NEEDS_NOTHING = re.compile(f"[{re.escape(_AS_IS)}]*")
@@ -45,18 +44,6 @@ def attributes(event: Event) -> dict[str, str]:
 def headers(event: Event) -> list[tuple[str, str]]:
     """Return the `ce-` headers of HTTP's binary mode."""
     return [(f"ce-{name}", header_value(value)) for name, value in attributes(event).items()]
-
-
-def rfc3339(ms: int) -> str:
-    """Format milliseconds since the epoch as a time in UTC."""
-    seconds, rest = divmod(ms, 1000)
-    return f"{_to_the_second(seconds)}.{rest:03}Z"
-
-
-@lru_cache(maxsize=64)
-def _to_the_second(seconds: int) -> str:
-    """Cached, because many events share a second, and formatting it is the expensive part."""
-    return datetime.fromtimestamp(seconds, UTC).isoformat().removesuffix("+00:00")
 
 
 def _is_time(text: str | None) -> bool:

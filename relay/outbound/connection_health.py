@@ -1,4 +1,4 @@
-"""Decides from a connection's answers whether the next send needs another one (pure).
+"""Decides from answers whether a connection is spent, whatever the sink (pure).
 
 A failed-over server lives on and answers each command with an error, while new connections lead to
 its successor: only a new connection helps, and nothing ends the old one.

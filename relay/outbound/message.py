@@ -8,7 +8,7 @@ import msgspec
 
 from relay.core import sample_events
 from relay.core.errors import InvalidRule, InvalidTemplate, Refused
-from relay.core.event import KINDS, Event
+from relay.core.event import KINDS, Event, rfc3339
 from relay.core.routing import Route
 from relay.core.sink import SinkSettings
 from relay.outbound import cloudevents, watched
@@ -35,7 +35,7 @@ def identity(event: Event, form: Format, *, prefix: str) -> dict[str, str]:
         "relay-id": event.id,
         "relay-event": event.kind,
         "relay-source": event.source,
-        "relay-received-at": cloudevents.rfc3339(event.received_ms),
+        "relay-received-at": rfc3339(event.received_ms),
     }
     if event.reconstructed:
         own["relay-reconstructed"] = "true"
@@ -45,7 +45,7 @@ def identity(event: Event, form: Format, *, prefix: str) -> dict[str, str]:
     return own | {f"{prefix}{name}": value for name, value in named.items()}
 
 
-class Target:
+class MessageTarget:
     """A subject, stream or key: plain text, or a template over the event."""
 
     def __init__(self, source: str, *, key: str, escape: Escape = str) -> None:
@@ -113,7 +113,7 @@ class Naming(msgspec.Struct, frozen=True):
     """The first row that matches decides."""
 
 
-class DestinationTemplate(Target):
+class DestinationTemplate(MessageTarget):
     """A message's destination: a target whose result is a valid name, and not a reserved one."""
 
     def __init__(self, source: str, *, key: str, naming: Naming) -> None:
@@ -151,11 +151,11 @@ class DestinationTemplate(Target):
         return f"begins with {row.prefix}, which is reserved for {row.purpose}"
 
 
-def optional(source: str | None, settings: SinkSettings, *, key: str) -> Target | None:
-    """Return an optional target, tried on all samples; raises ValueError as `Target` does."""
+def optional(source: str | None, settings: SinkSettings, *, key: str) -> MessageTarget | None:
+    """Return an optional target, tried on all samples; raises ValueError as its class does."""
     if source is None:
         return None
-    target = Target(source, key=key)
+    target = MessageTarget(source, key=key)
     target.samples(settings)
     return target
 

@@ -1,4 +1,4 @@
-"""The `url` of a sink that may use TLS."""
+"""The `url` of any sink that has one; it may ask for TLS."""
 
 from collections.abc import Callable
 from typing import TypeVar

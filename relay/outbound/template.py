@@ -16,7 +16,7 @@ from jinja2.meta import find_undeclared_variables
 
 from relay.core.errors import InvalidTemplate
 from relay.core.event import KINDS, Event
-from relay.outbound.template_environment import BUDGET, OUTPUT_MAX, Budget, Sandbox
+from relay.outbound.template_environment import BUDGET, OUTPUT_MAX, RenderBudget, TemplateSandbox
 
 NAMES = ("createdAt", "data", "event", "id", "reconstructed", "source")
 """Names in a template: the envelope's fields, and the source's name in the config."""
@@ -89,7 +89,7 @@ class Template:
         document = event.document()
         names = {name: document.get(name) for name in NAMES}
         names |= {"source": event.source, "reconstructed": event.reconstructed}
-        names[BUDGET] = Budget()
+        names[BUDGET] = RenderBudget()
         written: list[str] = []
         size = 0
         for piece in self._write(self._template.generate(names)):
@@ -114,13 +114,13 @@ class Template:
 
 
 @cache
-def _environment() -> Sandbox:
+def _environment() -> TemplateSandbox:
     # With a context, because Jinja would otherwise treat a constant expression as literal text.
     @pass_context
     def finalize(_: Any, value: Any) -> Value:
         return Value(_text(value))
 
-    environment = Sandbox(finalize)
+    environment = TemplateSandbox(finalize)
     for name in _BARRED_FILTERS:
         environment.filters.pop(name)
     # Jinja's own marks its output as escaped for HTML.
@@ -175,7 +175,7 @@ def _json(value: object) -> str:
     return orjson.dumps(value).decode()
 
 
-def _compile(source: str, environment: Sandbox) -> tuple[Any, frozenset[str] | None]:
+def _compile(source: str, environment: TemplateSandbox) -> tuple[Any, frozenset[str] | None]:
     """Return the compiled template and the names that it uses; None if its output is random."""
     try:
         tree = environment.parse(source)

@@ -36,7 +36,7 @@ _JINJAS_OWN = frozenset({"_block_vars", "_loop_vars"})
 """Names of arguments that compiled templates add to calls within blocks and loops."""
 
 
-class Budget:
+class RenderBudget:
     """What one rendering may still do."""
 
     def __init__(self) -> None:
@@ -90,7 +90,7 @@ class _Values(ImmutableSandboxedEnvironment):
         return super().getattr(obj, name)
 
 
-class Sandbox(_Values):
+class TemplateSandbox(_Values):
     """Adds the limits; `finalize` takes the value of every expression that is output."""
 
     intercepted_binops = frozenset({"*", "**", "+", "%"})

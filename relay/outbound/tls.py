@@ -1,10 +1,11 @@
-"""TLS towards destinations: trusted CAs, client certificates, and meanings of its failures.
+"""TLS towards destinations: trusted CAs, client certificates; meanings of failures to connect.
 
 outgoing-http.md, sections 7 and 8.
 """
 
 import asyncio
 import re
+import socket
 import ssl
 from collections.abc import Iterator
 from functools import cache
@@ -145,6 +146,26 @@ def _failure(error: BaseException, peer: str) -> SinkError | None:
             return Temporary(next(texts, f"{_UNNAMED} ({reason})").format(peer=peer))
         case ssl.SSLError():
             return Temporary(_UNNAMED)
+    return None
+
+
+def connect_failure(error: BaseException, *, peer: str) -> SinkError | None:
+    """Return the meaning of a failure to connect; None if only the client library can explain it.
+
+    It is one of TLS, or as the operating system reports it.
+    """
+    of_tls = failure(error, peer=peer)
+    if of_tls is not None:
+        return of_tls
+    match error:
+        case socket.gaierror():
+            return Temporary("name not found")
+        case ConnectionRefusedError():
+            return Temporary("connection refused")
+        case TimeoutError():
+            return Temporary("could not connect in time")
+        case OSError():
+            return Temporary("could not connect")
     return None
 
 

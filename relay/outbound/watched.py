@@ -6,9 +6,8 @@ It is JSON in ASCII, because header values take nothing else everywhere.
 import json
 from typing import Any, Literal
 
-from relay.core.event import Event
+from relay.core.event import Event, rfc3339_or_none
 from relay.core.watch_history import WatchedVideo, WatchHistory
-from relay.outbound import cloudevents
 
 HEADER = "relay-watched"
 
@@ -46,7 +45,7 @@ def document(history: WatchHistory) -> dict[str, Any]:
     """Return a history as JSON values, with all the videos that it has."""
     return {
         "videos": history.count,
-        "lastWatchedAt": _time(history.last_ms),
+        "lastWatchedAt": rfc3339_or_none(history.last_ms),
         "watched": [_video(video) for video in history.videos],
     }
 
@@ -66,10 +65,6 @@ def _video(video: WatchedVideo) -> dict[str, Any]:
         "id": video.id,
         "title": video.title,
         "milestone": video.milestone,
-        "lastWatchedAt": _time(video.last_ms),
+        "lastWatchedAt": rfc3339_or_none(video.last_ms),
     }
     return {name: value for name, value in named.items() if value is not None}
-
-
-def _time(ms: int | None) -> str | None:
-    return None if ms is None else cloudevents.rfc3339(ms)

@@ -1,46 +1,44 @@
 """Reconstructed events: envelopes as the sender makes them, marked, with an id of what they say."""
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any
 
 import orjson
 
 from relay.core import reconstruction
-from relay.core.event import LEAD_CAPTURED, MILESTONES, VIDEO_WATCHED, Event
-from relay.reconciliation.library import Change
+from relay.core.event import LEAD_CAPTURED, MILESTONES, PROGRESS, VIDEO_WATCHED, Event, rfc3339
+from relay.reconciliation.library import LibraryChange
 from relay.reconciliation.milestones import Milestone
-from relay.reconciliation.views import Form, History
+from relay.reconciliation.views import SentForm, ViewingHistory
 from relay.video_service.api.records import Video
 
-_PROGRESS = dict(zip(MILESTONES, (0, 25, 50, 75, 100), strict=True))
-"""`progress` by milestone (video-service.md, section 6)."""
 
-
-def watched(source: str, video: str, history: History, reached: Milestone, now_ms: int) -> Event:
+def watched(
+    source: str, video: str, history: ViewingHistory, reached: Milestone, now_ms: int
+) -> Event:
     """Return the `video.watched` of one milestone."""
     data = {
         "video": {"id": video, "title": history.title},
         "viewer": {"email": history.email, "name": history.name},
-        "progress": _PROGRESS[reached.name],
+        "progress": PROGRESS[reached.name],
         "milestone": reached.name,
         "completed": reached.name == MILESTONES[-1],
     }
     return _event(source, VIDEO_WATCHED, data, at_ms=reached.at_ms, now_ms=now_ms)
 
 
-def lead(source: str, form: Form, now_ms: int) -> Event:
+def lead(source: str, form: SentForm, now_ms: int) -> Event:
     """Return the `lead.captured` of a form, as far as the form is known."""
     return _event(source, LEAD_CAPTURED, _lead(form), at_ms=form.at_ms, now_ms=now_ms)
 
 
-def changed(source: str, change: Change, now_ms: int) -> Event:
+def changed(source: str, change: LibraryChange, now_ms: int) -> Event:
     """Return the event of a video's change."""
     data = _DATA[change.kind](change.video)
     return _event(source, change.kind, data, at_ms=change.at_ms, now_ms=now_ms)
 
 
-def _lead(form: Form) -> dict[str, Any]:
+def _lead(form: SentForm) -> dict[str, Any]:
     submission = form.submission
     return {
         "id": submission.id,
@@ -48,7 +46,7 @@ def _lead(form: Form) -> dict[str, Any]:
         "name": submission.name,
         "fields": submission.fields or {},
         "video": {"id": form.video, "title": form.title},
-        "createdAt": _time(form.at_ms),
+        "createdAt": rfc3339(form.at_ms),
     }
 
 
@@ -82,7 +80,7 @@ _DATA = {
 
 
 def _event(source: str, kind: str, data: Mapping[str, Any], *, at_ms: int, now_ms: int) -> Event:
-    created_at = _time(at_ms)
+    created_at = rfc3339(at_ms)
     id_ = reconstruction.ids(kind, {"createdAt": created_at, "data": data})[0]
     body = {
         "id": id_,
@@ -100,8 +98,3 @@ def _event(source: str, kind: str, data: Mapping[str, Any], *, at_ms: int, now_m
         body=orjson.dumps(body),
         reconstructed=True,
     )
-
-
-def _time(ms: int) -> str:
-    moment = datetime.fromtimestamp(ms / 1000, UTC)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

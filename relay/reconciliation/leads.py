@@ -5,22 +5,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from relay.core.event import LEAD, folded
 from relay.core.reconstruction import CLOCKS_MS
 from relay.reconciliation.period import GIVE_UP_MS
-from relay.reconciliation.views import Form
+from relay.reconciliation.views import SentForm
 from relay.store.reconstructions import Step
 
 
-def person_of(form: Form) -> str | None:
+def person_of(form: SentForm) -> str | None:
     """Return the folded address of a form; None without one."""
     email = form.submission.email
     return None if email is None else folded(email.strip()) or None
 
 
 def forms_without_lead(
-    forms: Iterable[Form],
+    forms: Iterable[SentForm],
     known: Mapping[tuple[str, str], Sequence[Step]],
     *,
     give_up_ms: int = GIVE_UP_MS,
-) -> list[Form]:
+) -> list[SentForm]:
     """Return the forms with an address to which no lead of the store belongs.
 
     `known` holds the steps by person and video. A lead belongs to the form with its id. Where one
@@ -39,7 +39,7 @@ def forms_without_lead(
 
 
 def _matched_by_time(
-    forms: Sequence[Form], leads: Mapping[tuple[str, str], Sequence[Step]], give_up_ms: int
+    forms: Sequence[SentForm], leads: Mapping[tuple[str, str], Sequence[Step]], give_up_ms: int
 ) -> set[int]:
     """Return the numbers of the forms to which a lead belongs by its time."""
     pairs = []
@@ -57,7 +57,7 @@ def _matched_by_time(
     return matched
 
 
-def _may_be(lead: Step, form: Form, give_up_ms: int) -> bool:
+def _may_be(lead: Step, form: SentForm, give_up_ms: int) -> bool:
     if lead.lead is not None and form.submission.id is not None:
         return False
     until_ms = form.until_ms + give_up_ms + CLOCKS_MS

@@ -18,7 +18,7 @@ ERASED = "erased-"
 """Ids of videos that an erasure replaced begin with this."""
 
 
-class Change(NamedTuple):
+class LibraryChange(NamedTuple):
     """A change of a video that no event reported, made at `at_ms` or earlier."""
 
     kind: str
@@ -37,7 +37,7 @@ class Doubt(NamedTuple):
 class LibraryChanges(msgspec.Struct):
     """Changes of videos in a period."""
 
-    changes: list[Change] = msgspec.field(default_factory=list)
+    changes: list[LibraryChange] = msgspec.field(default_factory=list)
     unsure: list[Doubt] = msgspec.field(default_factory=list)
     left: list[Doubt] = msgspec.field(default_factory=list)
 
@@ -71,7 +71,7 @@ def compare(
         elif not period.is_quiet or known_video.seen_ms >= period.horizon_ms:
             comparison.left.append(Doubt("video_recent", "video.deleted", video))
         else:
-            comparison.changes.append(Change("video.deleted", video, now_ms))
+            comparison.changes.append(LibraryChange("video.deleted", video, now_ms))
             _note_earlier_changes(known_video, video, period, comparison)
     return comparison
 
@@ -93,7 +93,7 @@ def _existing(
     created_ms, updated_ms = video.created_ms, video.updated_ms
     is_new = created_ms is not None and period.has(created_ms)
     if created_ms is not None and is_new and CREATED not in changes:
-        comparison.changes.append(Change("video.created", video, created_ms))
+        comparison.changes.append(LibraryChange("video.created", video, created_ms))
     if updated_ms is None or updated_ms < period.since_ms:
         return
     unseen = _unseen(video, changes, updated_ms)
@@ -101,7 +101,7 @@ def _existing(
         comparison.left.extend(Doubt("video_recent", kind, video) for kind in unseen)
         return
     for kind in unseen:
-        change = Change(kind, video, updated_ms)
+        change = LibraryChange(kind, video, updated_ms)
         if kind == "video.deleted":
             comparison.changes.append(change)
         elif is_new or not video.trashed:
@@ -123,7 +123,7 @@ def _unseen(video: Video, changes: Mapping[str, int], updated_ms: int) -> Iterat
 
 
 def _add_processed(
-    change: Change, changes: Mapping[str, int], *, is_new: bool, comparison: LibraryChanges
+    change: LibraryChange, changes: Mapping[str, int], *, is_new: bool, comparison: LibraryChanges
 ) -> None:
     if is_new or any(map(_is_of_a_version, changes)):
         comparison.changes.append(change)

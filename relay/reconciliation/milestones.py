@@ -10,15 +10,15 @@ from typing import NamedTuple
 
 import msgspec
 
-from relay.core.event import MILESTONES
+from relay.core.event import MILESTONES, THRESHOLDS
 from relay.reconciliation.period import Period
 from relay.reconciliation.reasons import Reason
-from relay.reconciliation.views import FULL, History, Views
+from relay.reconciliation.views import FULL, ViewingHistory, Views
 from relay.video_service.api.records import Watched
 
 STARTED, COMPLETED = MILESTONES[0], MILESTONES[-1]
-LEVELS = dict(zip(MILESTONES[1:], (25.0, 50.0, 75.0, 90.0), strict=True))
-"""The part of a video at which each milestone is reached (video-service.md, section 6)."""
+LEVELS = {name: level for name, level in THRESHOLDS.items() if name != STARTED}
+"""Milestones that are reached by watching."""
 
 _EPSILON = 1e-6
 """For sums of percentages that are meant to be whole."""
@@ -57,13 +57,13 @@ class KnownMilestones(msgspec.Struct, frozen=True, kw_only=True):
     """What it answered about the video, if anything."""
 
 
-def derive(history: History, known: KnownMilestones, period: Period) -> MilestoneDecision:
+def derive(history: ViewingHistory, known: KnownMilestones, period: Period) -> MilestoneDecision:
     """Decide on every milestone of one person and video."""
     return _Derivation(history, known, period).decide()
 
 
 class _Derivation:
-    def __init__(self, history: History, known: KnownMilestones, period: Period) -> None:
+    def __init__(self, history: ViewingHistory, known: KnownMilestones, period: Period) -> None:
         self._history = history
         self._known = known
         self._period = period

@@ -1,7 +1,11 @@
-"""Reads the sender's lists of views and videos, and finds where the next run may begin."""
+"""Reads the sender's lists of views and videos, and finds where the next run may begin.
+
+A run gives back the kinds of events that the endpoint receives, or fewer.
+"""
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
+from typing import Protocol
 
 import msgspec
 
@@ -10,10 +14,31 @@ from relay.reconciliation.period import Period
 from relay.reconciliation.views import ViewsRead
 from relay.store.reconstructions import Place
 from relay.video_service.api.client import Api
-from relay.video_service.api.records import SessionPage, Video
+from relay.video_service.api.errors import Reason, ServiceApiError
+from relay.video_service.api.records import SessionPage, Video, Webhook
 
 ReportProgress = Callable[[str, int, int], None]
 """Called with the name of a step, the number of items done, and their total, 0 if unknown."""
+
+
+_OF_THE_PATH: Collection[Reason] = ("no access", "not found", "request refused", "broken answer")
+"""The key may not see endpoints, or the API has them elsewhere: the rest of it may work."""
+
+
+class EndpointSubscription(msgspec.Struct, frozen=True):
+    """The kinds that an endpoint receives; all of them where that is not known."""
+
+    kinds: frozenset[str]
+    unknown: str | None = None
+    """Why they are not known."""
+
+
+class Endpoints(Protocol):
+    """The part of an API's client that is asked."""
+
+    async def webhooks(self) -> Sequence[Webhook]: ...
+
+    async def webhook(self, endpoint: str) -> Webhook: ...
 
 
 class ViewsFrom(msgspec.Struct, frozen=True):
@@ -24,6 +49,24 @@ class ViewsFrom(msgspec.Struct, frozen=True):
     """Whether they are all views, from the first one on."""
     place: Place | None
     """Where the next run may begin: every view before it was over before the horizon."""
+
+
+async def subscription(api: Endpoints, endpoint: str | None) -> EndpointSubscription:
+    """Ask what the endpoint receives; without its id, what any does. Raises ServiceApiError."""
+    everything = frozenset(SUBSCRIBABLE)
+    try:
+        endpoints = await api.webhooks() if endpoint is None else (await api.webhook(endpoint),)
+    except ServiceApiError as error:
+        if error.reason not in _OF_THE_PATH:
+            raise
+        return EndpointSubscription(everything, str(error))
+    if not endpoints:
+        return EndpointSubscription(everything, "the API lists no endpoint")
+    if any(each.events is None for each in endpoints):
+        return EndpointSubscription(everything, "the API does not say them")
+    if any(not each.events for each in endpoints):
+        return EndpointSubscription(everything)
+    return EndpointSubscription(frozenset(kind for each in endpoints for kind in each.events or ()))
 
 
 async def views(
@@ -37,7 +80,7 @@ async def views(
     """Read the views from a place on, or from the first one if the place is of no use.
 
     Only people of the period are kept in memory. Who they are is known at the end of the list, so
-    views that were over before the period are read a second time. Raises ApiError.
+    views that were over before the period are read a second time. Raises ServiceApiError.
     """
     usable = place is not None and place.at_ms <= period.since_ms
     first = after = begin = place.after if place is not None and usable else None
@@ -71,7 +114,7 @@ async def _add_earlier(
 
 
 async def videos(api: Api, *, report_progress: ReportProgress) -> list[Video]:
-    """Read the whole list of videos; raises ApiError."""
+    """Read the whole list of videos; raises ServiceApiError."""
     listed = []
     async for video in api.videos():
         listed.append(video)

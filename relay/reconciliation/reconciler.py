@@ -16,7 +16,7 @@ from relay.core.event import Event
 from relay.core.routing import Route, Verdict, match
 from relay.reconciliation.outages import Outages
 from relay.reconciliation.period import Period
-from relay.reconciliation.report import Report, explained, words
+from relay.reconciliation.report import RunReport, explained, words
 from relay.reconciliation.reporter import ReconciliationReporter
 from relay.store import Store
 from relay.store.absences import Absence
@@ -98,7 +98,7 @@ class Reconciler:
 
     def words(self, run: Record) -> Sequence[str]:
         """Return a run's report as sentences, without an address."""
-        return () if run.report is None else words(Report.read(run.report), dry_run=run.dry_run)
+        return () if run.report is None else words(RunReport.read(run.report), dry_run=run.dry_run)
 
     def named(self, run: Record) -> Sequence[NamedFact]:
         """Return the facts that a run's report names, with their reasons in words."""
@@ -202,7 +202,7 @@ class Reconciler:
         """Run a job to its end; raises StoreError."""
         try:
             if job.is_cancelled:
-                await self._end(job, "cancelled", Report(), None)
+                await self._end(job, "cancelled", RunReport(), None)
                 return
             # A task of its own, so that an operator can cancel it alone.
             async with asyncio.TaskGroup() as group:
@@ -216,7 +216,7 @@ class Reconciler:
         # A relay without a sender's API does not need the client.
         from relay.reconciliation.run import reconcile  # noqa: PLC0415
 
-        report, place = Report(), None
+        report, place = RunReport(), None
         state: RunState = "failed"
 
         def report_progress(doing: str, done: int, total: int) -> None:
@@ -249,7 +249,9 @@ class Reconciler:
             self._reporter.bug(error)
         await self._end(job, state, report, place)
 
-    async def _end(self, job: _Job, state: RunState, report: Report, place: Place | None) -> None:
+    async def _end(
+        self, job: _Job, state: RunState, report: RunReport, place: Place | None
+    ) -> None:
         await self._forget_erased(report)
         record = await self._store_end(job, state, report, place)
         # An erasure that was ordered meanwhile has not found the names.
@@ -259,7 +261,7 @@ class Reconciler:
         self._reporter.ended(record, report)
 
     async def _store_end(
-        self, job: _Job, state: RunState, report: Report, place: Place | None
+        self, job: _Job, state: RunState, report: RunReport, place: Place | None
     ) -> Record:
         keeps_place = state == "done" and not job.record.dry_run
         return await self._store.reconstructions.end(
@@ -270,7 +272,7 @@ class Reconciler:
             now_ms=self._clock.now_ms(),
         )
 
-    async def _forget_erased(self, report: Report) -> bool:
+    async def _forget_erased(self, report: RunReport) -> bool:
         """Take people out of a report who were erased during the run; whether there were any."""
         people = {fact.person for fact in report.named if fact.person is not None}
         erased = await self._store.reconstructions.erased(people)

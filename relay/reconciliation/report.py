@@ -32,7 +32,7 @@ class About(msgspec.Struct, frozen=True):
     lead: str | None = None
 
 
-class Report(msgspec.Struct, kw_only=True):
+class RunReport(msgspec.Struct, kw_only=True):
     """What one run found; for a dry run, what it would have made."""
 
     views: int = 0
@@ -121,7 +121,7 @@ class Report(msgspec.Struct, kw_only=True):
             self.named.append(fact)
 
     @classmethod
-    def read(cls, numbers: Mapping[str, Any]) -> "Report":
+    def read(cls, numbers: Mapping[str, Any]) -> "RunReport":
         """Return the report of a stored run."""
         return msgspec.convert(numbers, cls)
 
@@ -152,14 +152,14 @@ def _add(counts: dict[str, int], name: str, count: int = 1) -> None:
         counts[name] = counts.get(name, 0) + count
 
 
-def words(report: Report, *, dry_run: bool) -> list[str]:
+def words(report: RunReport, *, dry_run: bool) -> list[str]:
     """Return the report as sentences for the operator, without an address."""
     failure = [] if report.failed is None else [f"ended early: {report.failed}"]
     made = _reconstructed(report, dry_run=dry_run)
     return [*failure, *made, *_left_out(report), *_rest(report)]
 
 
-def _reconstructed(report: Report, *, dry_run: bool) -> Iterable[str]:
+def _reconstructed(report: RunReport, *, dry_run: bool) -> Iterable[str]:
     verb = "would be reconstructed" if dry_run else "reconstructed"
     total = sum(report.events.values())
     yield f"{_count(total, 'event')} {verb}" + _parts(report.events)
@@ -177,7 +177,7 @@ def _reconstructed(report: Report, *, dry_run: bool) -> Iterable[str]:
         yield f"{number(report.erased)} refused, because they are about erased persons"
 
 
-def _left_out(report: Report) -> Iterable[str]:
+def _left_out(report: RunReport) -> Iterable[str]:
     for kinds, why in (
         (report.unsubscribed, "the endpoint does not receive them"),
         (report.unrequested, "they were not asked for"),
@@ -189,7 +189,7 @@ def _left_out(report: Report) -> Iterable[str]:
         yield f"no kind was left out, because {why}; --events names the kinds"
 
 
-def _rest(report: Report) -> Iterable[str]:
+def _rest(report: RunReport) -> Iterable[str]:
     for reason, count in sorted(report.unknown.items()):
         yield f"cannot be known: {_words(reason)} ({number(count)})"
     for reason, count in sorted(report.left.items()):

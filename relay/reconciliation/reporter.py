@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from relay.core.clock import Clock
 from relay.core.event import Event
 from relay.core.routing import Verdict
-from relay.reconciliation.report import Report
+from relay.reconciliation.report import RunReport
 from relay.store.absences import Absence
 from relay.store.reconstructions import Run
 from relay.telemetry import log
@@ -38,7 +38,7 @@ class ReconciliationReporter:
         self._activity.count("reconciliation")
         self._log.info("reconciliation.begun", run=run.id, source=run.source, dry_run=run.dry_run)
 
-    def ended(self, run: Run, report: Report) -> None:
+    def ended(self, run: Run, report: RunReport) -> None:
         """A run is over; only the report's numbers are logged, because it names people."""
         self._activity.count("reconciliation")
         fields = {"run": run.id, "source": run.source, "dry_run": run.dry_run}

@@ -15,10 +15,9 @@ from relay.core.routing import Verdict
 from relay.reconciliation import envelope, leads, library, reading
 from relay.reconciliation.milestones import KnownMilestones, MilestoneDecision, derive
 from relay.reconciliation.period import Period
-from relay.reconciliation.reading import ReportProgress, ViewsFrom
-from relay.reconciliation.report import About, Report
-from relay.reconciliation.subscription import subscription
-from relay.reconciliation.views import Form, History, ViewsRead
+from relay.reconciliation.reading import ReportProgress, ViewsFrom, subscription
+from relay.reconciliation.report import About, RunReport
+from relay.reconciliation.views import SentForm, ViewingHistory, ViewsRead
 from relay.store import Store
 from relay.store.reconstructions import Place, ReconstructionOutcome, Reconstructions, Step
 from relay.store.reconstructions import Run as Record
@@ -41,7 +40,7 @@ class Reconstruct(Protocol):
     async def __call__(self, event: Event, *, person: Person | None) -> ReconstructionOutcome: ...
 
 
-class Source(msgspec.Struct, frozen=True, kw_only=True):
+class RunSource(msgspec.Struct, frozen=True, kw_only=True):
     """What a run asks and what it compares with."""
 
     name: str
@@ -50,18 +49,18 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     clock: Clock
 
 
-class Run:
+class Reconciliation:
     """Reads everything first, then makes the events one by one."""
 
     def __init__(
         self,
-        source: Source,
+        source: RunSource,
         period: Period,
         *,
         kinds: Collection[str],
         reconstruct: Reconstruct,
         report_progress: ReportProgress,
-        report: Report,
+        report: RunReport,
     ) -> None:
         self._source = source
         self._api, self._store, self._clock = source.api, source.store, source.clock
@@ -75,7 +74,7 @@ class Run:
         """Where the next run may begin to read, once the views were read."""
 
     async def reconcile(self) -> None:
-        """Raises ApiError and StoreError; what was reconstructed before stays in the store."""
+        """Raises ServiceApiError and StoreError; what was reconstructed before stays stored."""
         report, name = self._report, self._source.name
         listed = await self._videos()
         views = await self._views()
@@ -172,7 +171,7 @@ class Run:
                 await self._reconstruct(event, person=key[0])
 
     async def _derive(
-        self, key: tuple[Person, str], history: History, known: KnownMilestones
+        self, key: tuple[Person, str], history: ViewingHistory, known: KnownMilestones
     ) -> MilestoneDecision:
         """Ask the API about the person only if their views leave a doubt."""
         person, video = key
@@ -221,7 +220,7 @@ class Run:
         return outcome
 
 
-def _about_form(form: Form) -> About:
+def _about_form(form: SentForm) -> About:
     lead = form.submission.id
     return About(LEAD_CAPTURED, leads.person_of(form), form.video, form.title, lead)
 
@@ -238,7 +237,7 @@ async def reconcile(
     events: Collection[str],
     store: Store,
     clock: Clock,
-    report: Report,
+    report: RunReport,
     verdicts: Callable[[Event], Sequence[Verdict]],
     stored: Callable[[Event, Sequence[Verdict], ReconstructionOutcome], None],
     report_progress: ReportProgress,
@@ -247,7 +246,7 @@ async def reconcile(
 
     Only kinds that the endpoint receives are given back; `events` narrows them if it has any.
     `verdicts` finds the sinks of an event, and `stored` is called with each outcome on disk.
-    Raises ApiError and StoreError; what was reconstructed before stays in the store.
+    Raises ServiceApiError and StoreError; what was reconstructed before stays in the store.
     """
     reconstructions = store.reconstructions
 
@@ -260,10 +259,10 @@ async def reconcile(
         )
 
     async with Api(settings, budgets=store.request_budgets, clock=clock) as api:
-        source = Source(name=record.source, api=api, store=reconstructions, clock=clock)
+        source = RunSource(name=record.source, api=api, store=reconstructions, clock=clock)
         receives = await subscription(api, settings.endpoint)
         kinds = report.choose(receives.kinds, receives.unknown, requested=events)
-        run = Run(
+        run = Reconciliation(
             source,
             period,
             kinds=kinds,

@@ -44,14 +44,14 @@ class Views(msgspec.Struct):
         self.count += 1
 
 
-class Reached(NamedTuple):
+class ReachedView(NamedTuple):
     """A view of the period: from its end on, at least this part was seen."""
 
     ended_ms: int
     low: float
 
 
-class History(msgspec.Struct):
+class ViewingHistory(msgspec.Struct):
     """All views of one video by one person of the period."""
 
     email: str
@@ -63,10 +63,10 @@ class History(msgspec.Struct):
     """Views that may go on, or ended after the horizon."""
     first_within_ms: int | None = None
     """Start of the first view that began within the period."""
-    ends: list[Reached] = msgspec.field(default_factory=list)
+    ends: list[ReachedView] = msgspec.field(default_factory=list)
 
 
-class Form(NamedTuple):
+class SentForm(NamedTuple):
     """A form that was sent within the period, as a view says it."""
 
     video: str | None
@@ -82,9 +82,9 @@ class ViewsRead(msgspec.Struct):
 
     kinds: Collection[str] = SUBSCRIBABLE
     """Kinds of events that it is gathered for; what the others need is left out."""
-    histories: dict[tuple[str, str], History] = msgspec.field(default_factory=dict)
+    histories: dict[tuple[str, str], ViewingHistory] = msgspec.field(default_factory=dict)
     """By the folded address and the video."""
-    forms: list[Form] = msgspec.field(default_factory=list)
+    forms: list[SentForm] = msgspec.field(default_factory=list)
     views: int = 0
     earlier: int = 0
     """Views that were over before the period."""
@@ -92,7 +92,7 @@ class ViewsRead(msgspec.Struct):
     """Views of the period without an address."""
     undated: int = 0
     """Views without a begin or without a video."""
-    forms_left: list[Form] = msgspec.field(default_factory=list)
+    forms_left: list[SentForm] = msgspec.field(default_factory=list)
     """Forms that may still be on their way."""
 
     def add(self, views: Iterable[Session], period: Period) -> bool:
@@ -145,11 +145,11 @@ class ViewsRead(msgspec.Struct):
             return
         ended_ms = ended_ms or started_ms
         history.within.add(view, started_ms=started_ms, ended_ms=ended_ms)
-        history.ends.append(Reached(ended_ms, view.percent or 0.0))
+        history.ends.append(ReachedView(ended_ms, view.percent or 0.0))
 
-    def _history(self, view: Session) -> History:
+    def _history(self, view: Session) -> ViewingHistory:
         email, video = str(view.email).strip(), str(view.video_id)
-        history = self.histories.setdefault(_key(email, video), History(email))
+        history = self.histories.setdefault(_key(email, video), ViewingHistory(email))
         history.name = view.name or history.name
         history.title = view.title or history.title
         return history
@@ -158,7 +158,7 @@ class ViewsRead(msgspec.Struct):
         for submission in view.submitted:
             at_ms = submission.created_ms or view.started_ms or 0
             until_ms = submission.created_ms or ended_ms
-            form = Form(view.video_id, view.title, submission, at_ms, until_ms)
+            form = SentForm(view.video_id, view.title, submission, at_ms, until_ms)
             if period.has(at_ms):
                 self.forms.append(form)
             elif at_ms >= period.horizon_ms:

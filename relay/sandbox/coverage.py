@@ -6,22 +6,14 @@ with another duration, neither gives nor takes what a viewer had seen.
 
 import math
 from collections.abc import Iterable, Iterator
-from typing import Final
 
-from relay.core.event import MILESTONES
-from relay.core.sample_events import PROGRESS
+from relay.core.event import MILESTONES, THRESHOLDS
 from relay.sandbox.model import Part, Session
 
 STARTED, COMPLETED = MILESTONES[0], MILESTONES[-1]
 
-THRESHOLDS: Final = dict(zip(MILESTONES, (0.0, 25.0, 50.0, 75.0, 90.0), strict=True))
-"""The percentage that passes each milestone (video-service.md, section 6)."""
-
 _ROUNDING = 1e-10
 """Of a sum of shares; a tenth of what `percent` makes up for."""
-
-PROGRESS_OF: Final = dict(zip(MILESTONES, PROGRESS, strict=True))
-"""The `progress` that an event of each milestone says."""
 
 
 def union(parts: Iterable[Part]) -> list[Part]:

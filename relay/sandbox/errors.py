@@ -1,4 +1,4 @@
-"""The one error of the sandbox's rooms: a request that the service refuses."""
+"""Errors of the sandbox, beneath all else in it: above all, a request that the service refuses."""
 
 from relay.core.errors import RelayError
 

@@ -10,8 +10,7 @@ import httpx
 from relay.sandbox.errors import Refusal, unknown
 from relay.sandbox.model import Video, Workspace
 from relay.sandbox.schedule import Schedule
-from relay.sandbox.urls import valid_url
-from relay.sandbox.webhooks import Publisher
+from relay.sandbox.webhooks import Publisher, valid_url
 
 FILE_MAX = 20 * (1 << 30)
 """Maximum size of a file, in bytes."""

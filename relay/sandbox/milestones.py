@@ -8,7 +8,7 @@ published at that moment.
 from collections import defaultdict
 from typing import Any
 
-from relay.core.event import VIDEO_WATCHED, folded
+from relay.core.event import PROGRESS, VIDEO_WATCHED, folded
 from relay.sandbox import coverage
 from relay.sandbox.model import Milestone, Part, Session, Workspace
 from relay.sandbox.schedule import Schedule
@@ -70,7 +70,7 @@ def _watched_data(row: Milestone, name: str | None, title: str) -> dict[str, Any
     return {
         "video": {"id": row.video, "title": title},
         "viewer": {"email": row.email, "name": name},
-        "progress": coverage.PROGRESS_OF[row.milestone],
+        "progress": PROGRESS[row.milestone],
         "milestone": row.milestone,
         "completed": row.milestone == coverage.COMPLETED,
     }

@@ -1,4 +1,4 @@
-"""The parts of a sandbox, as its API uses them."""
+"""The parts of a sandbox, apart so that its API need not know who makes them."""
 
 from collections.abc import Callable
 

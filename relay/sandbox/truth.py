@@ -3,9 +3,9 @@
 Tests compare it with the events that a relay has.
 """
 
+from relay.core.event import rfc3339
 from relay.sandbox.analytics.records import Record, Submission, VideoName
 from relay.sandbox.model import Workspace
-from relay.sandbox.times import written
 
 
 class Reached(Record):
@@ -46,12 +46,7 @@ def truth(workspace: Workspace) -> Truth:
     """Return all milestones that were reached, and all forms that were submitted."""
     return Truth(
         milestones=[
-            Reached(
-                email=row.email,
-                video=VideoName.of(workspace, row.video),
-                milestone=row.milestone,
-                at=written(row.at_ms),
-            )
+            Reached.copy_of(row, video=VideoName.of(workspace, row.video))
             for row in workspace.milestones
         ],
         anonymous=sorted(_anonymous(workspace), key=lambda reached: reached.at),
@@ -65,7 +60,7 @@ def _anonymous(workspace: Workspace) -> list[ReachedAnonymously]:
             session=session.id,
             video=VideoName.of(workspace, session.video),
             milestone=milestone,
-            at=written(at_ms),
+            at=rfc3339(at_ms),
         )
         for session in workspace.sessions.values()
         if session.email is None
@@ -78,7 +73,7 @@ def _leads(workspace: Workspace) -> list[Captured]:
         Captured(
             session=session.id,
             video=VideoName.of(workspace, lead.video),
-            lead=Submission.of(lead),
+            lead=Submission.copy_of(lead),
         )
         for session in workspace.sessions.values()
         for lead in session.submitted

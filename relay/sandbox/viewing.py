@@ -10,13 +10,12 @@ from typing import Any
 
 import msgspec
 
-from relay.core.event import LEAD_CAPTURED
+from relay.core.event import LEAD_CAPTURED, rfc3339
 from relay.sandbox import coverage
 from relay.sandbox.errors import Refusal, unknown
 from relay.sandbox.milestones import Milestones
 from relay.sandbox.model import Click, Lead, Session, Video, Workspace
 from relay.sandbox.schedule import Schedule, Timer
-from relay.sandbox.times import written
 from relay.sandbox.webhooks import Publisher
 
 
@@ -235,5 +234,5 @@ def _lead_data(lead: Lead, title: str) -> dict[str, Any]:
         "name": lead.name,
         "fields": lead.fields,
         "video": {"id": lead.video, "title": title},
-        "createdAt": written(lead.created_ms),
+        "createdAt": rfc3339(lead.created_ms),
     }

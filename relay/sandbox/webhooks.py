@@ -5,18 +5,17 @@ import secrets
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
+import httpx
 import orjson
 
 from relay.core import signature
 from relay.core.delivery_rules import TIMEOUT_S, WAITS_S
 from relay.core.errors import SinkError
-from relay.core.event import KINDS, WEBHOOK_TEST
+from relay.core.event import KINDS, WEBHOOK_TEST, rfc3339
 from relay.outbound.http import client as http_client
 from relay.sandbox.errors import Refusal, unknown
 from relay.sandbox.model import Attempt, Endpoint, Notification, Workspace
 from relay.sandbox.schedule import Schedule
-from relay.sandbox.times import written
-from relay.sandbox.urls import valid_url
 
 ATTEMPTS_KEPT = 50
 """Attempts that are listed, per endpoint."""
@@ -59,7 +58,7 @@ class Webhooks:
         self._schedule = schedule
         self._timeout_s = timeout_s
         # Never reached: each attempt has a timeout of its own.
-        self._client = http_client.Client(timeout_s=2 * timeout_s, connections=CONNECTIONS)
+        self._client = http_client.HttpClient(timeout_s=2 * timeout_s, connections=CONNECTIONS)
 
     def resume(self) -> None:
         """Go on with the outbox of a workspace that was read from a file."""
@@ -126,7 +125,7 @@ class Webhooks:
     def _send(self, endpoints: Iterable[Endpoint], kind: str, data: dict[str, Any]) -> str:
         # Random, because a relay that has seen a former workspace would take it for a duplicate.
         event_id = f"evt_{secrets.token_hex(8)}"
-        created_at = written(self._schedule.now_ms())
+        created_at = rfc3339(self._schedule.now_ms())
         body = orjson.dumps({"id": event_id, "event": kind, "createdAt": created_at, "data": data})
         for endpoint in endpoints:
             notification = Notification(
@@ -186,7 +185,7 @@ class Webhooks:
             ("Content-Type", "application/json"),
             (SIGNATURE_HEADER, signature.header(endpoint.secret.encode(), now_s=now_s, body=body)),
         ]
-        target = http_client.Endpoint.of(endpoint.url, secrets=(endpoint.secret,))
+        target = http_client.HttpEndpoint.of(endpoint.url, secrets=(endpoint.secret,))
         try:
             async with asyncio.timeout(self._timeout_s):
                 response = await self._client.exchange(target, headers=headers, body=body)
@@ -209,6 +208,19 @@ class Webhooks:
         if len(of_endpoint) > ATTEMPTS_KEPT:
             oldest = of_endpoint[0]
             self._workspace.attempts = [each for each in attempts if each is not oldest]
+
+
+def valid_url(url: str, *, field: str) -> str:
+    """Return an http or https URL with a host; raises Refusal."""
+    try:
+        parsed = httpx.URL(url)
+        http_client.HttpEndpoint.of(parsed)
+    except (httpx.InvalidURL, ValueError):
+        parsed = httpx.URL("")
+    # httpx takes any host, and escapes its strange characters.
+    if parsed.scheme not in {"http", "https"} or not parsed.host or "%" in parsed.host:
+        raise Refusal(422, f"{field}: expected an http or https URL with a host.")
+    return url
 
 
 def _new_secret() -> str:

@@ -4,9 +4,8 @@ from importlib import import_module
 from pkgutil import iter_modules
 from typing import cast
 
-from relay.core.setting_errors import missing_client
+from relay.core.setting_errors import missing_client, suggestion
 from relay.core.sink import SinkModule
-from relay.core.suggestion import suggestion
 
 
 def names() -> tuple[str, ...]:

@@ -3,19 +3,18 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from relay.core.api_settings import ApiSettings
 from relay.core.clock import Clock
 from relay.core.errors import RelayError
-from relay.core.event import Event
+from relay.core.event import THRESHOLDS, Event
 from relay.core.watch_history import KeptHistory, WatchedVideo, WatchHistory
 from relay.telemetry import log
 from relay.telemetry.metrics import Metrics
-from relay.video_service.api.errors import ApiError, Reason
+from relay.video_service.api.errors import Reason, ServiceApiError
 from relay.video_service.api.records import Watched
 from relay.video_service.history_cache import HistoryCache, PersonKey, person_of
-from relay.video_service.pauses import Pauses
 
 REQUESTS_MAX = 8
 """Requests at once, so that a burst of leads leaves the API to others, too."""
@@ -31,8 +30,8 @@ LINES_MAX = 2
 
 ADDRESS_MAX = 320
 
-_COMPLETED_PERCENT = 90
-_MILESTONES = ((75, "75%"), (50, "50%"), (25, "25%"), (0, "started"))
+PAUSE_FIRST_S = 5.0
+PAUSE_MAX_S = 300.0
 
 
 class Viewers(Protocol):
@@ -192,7 +191,7 @@ class WatchHistories:
         if client is None or not client.done() or client.cancelled() or client.exception():
             return None
         delay = client.result().delay
-        return None if delay is None else str(ApiError(delay))
+        return None if delay is None else str(ServiceApiError(delay))
 
     def _fail(self, source: str, reason: str) -> None:
         self._lines.line("enrichment.failed", reason=reason, source=source)
@@ -204,6 +203,34 @@ class WatchHistories:
         self._kept.drop(concerns)
         for key in [key for key in self._running if concerns(key)]:
             self._running.pop(key).cancel()
+
+
+class _Pause(NamedTuple):
+    until_s: float
+    seconds: float
+
+
+class Pauses:
+    """Tells which sources are asked nothing for now, each time for twice as long as before."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._pauses: dict[str, _Pause] = {}
+
+    def has(self, source: str) -> bool:
+        """Whether the source's pause has not ended yet."""
+        pause = self._pauses.get(source)
+        return pause is not None and self._clock.monotonic() < pause.until_s
+
+    def begin(self, source: str) -> None:
+        """Begin a pause after a failure."""
+        last = self._pauses.get(source)
+        seconds = PAUSE_FIRST_S if last is None else min(last.seconds * 2, PAUSE_MAX_S)
+        self._pauses[source] = _Pause(self._clock.monotonic() + seconds, seconds)
+
+    def end(self, source: str) -> None:
+        """End the pause after a success; the next one is a first one again."""
+        self._pauses.pop(source, None)
 
 
 async def _close(client: asyncio.Task[Viewers]) -> None:
@@ -226,9 +253,8 @@ def _furthest(watched: Watched) -> str | None:
         return "completed"
     if watched.percent is None:
         return None
-    if watched.percent >= _COMPLETED_PERCENT:
-        return "completed"
-    return next((name for least, name in _MILESTONES if watched.percent >= least), None)
+    reached = (name for name, least in THRESHOLDS.items() if watched.percent >= least)
+    return max(reached, key=THRESHOLDS.__getitem__, default=None)
 
 
 def _reason(error: BaseException) -> str:

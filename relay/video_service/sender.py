@@ -23,7 +23,7 @@ CONNECTIONS = 64
 USER_AGENT = "Service-Webhooks/1"
 
 
-class Attempted(msgspec.Struct, frozen=True):
+class SendOutcome(msgspec.Struct, frozen=True):
     """One attempt: the response's status, or None and a `reason`."""
 
     status: int | None
@@ -41,18 +41,18 @@ class Attempted(msgspec.Struct, frozen=True):
 class Sent(msgspec.Struct, frozen=True):
     """The attempts for one body, at least one, in order."""
 
-    attempts: tuple[Attempted, ...]
+    attempts: tuple[SendOutcome, ...]
 
     @property
     def acknowledged(self) -> bool:
         return self.attempts[-1].acknowledged
 
 
-Watch = Callable[[Attempted, float | None], None]
+Watch = Callable[[SendOutcome, float | None], None]
 """Called after each attempt with the seconds until the next one; None after the last."""
 
 
-def _unwatched(_attempted: Attempted, _next_s: float | None) -> None:
+def _unwatched(_attempted: SendOutcome, _next_s: float | None) -> None:
     pass
 
 
@@ -81,14 +81,16 @@ class Sender:
         Raises ValueError for a URL that is not http or https.
         """
         self.secret = secret
-        self._endpoint = http_client.Endpoint.of(parse_url(url) if isinstance(url, str) else url)
+        self._endpoint = http_client.HttpEndpoint.of(
+            parse_url(url) if isinstance(url, str) else url
+        )
         self._clock = clock
         self._waits = tuple(wait * time_scale for wait in schedule)
         self._timeout_s = timeout_s
         self._header = header
         self._sleep = sleep
         # Never reached: each attempt has a timeout of its own.
-        self._client = http_client.Client(timeout_s=2 * timeout_s, connections=connections)
+        self._client = http_client.HttpClient(timeout_s=2 * timeout_s, connections=connections)
 
     async def __aenter__(self) -> Self:
         return self
@@ -112,7 +114,7 @@ class Sender:
             await self._sleep(next_s)
         return Sent(tuple(attempts))
 
-    async def attempt(self, body: bytes) -> Attempted:
+    async def attempt(self, body: bytes) -> SendOutcome:
         """Post the body once, signed now."""
         started_s = self._clock.monotonic()
         try:
@@ -126,7 +128,7 @@ class Sender:
             status, outcome, reason = None, "", error.reason
         else:
             status, outcome, reason = response.status, _outcome(response.excerpt), ""
-        return Attempted(status, self._clock.monotonic() - started_s, outcome, reason)
+        return SendOutcome(status, self._clock.monotonic() - started_s, outcome, reason)
 
     def _headers(self, body: bytes) -> list[tuple[str, str]]:
         secret, now_s = self.secret.reveal().encode(), self._clock.now_ms() // 1000

@@ -1,6 +1,7 @@
 """A certificate authority of a test's own, which vouches for servers and for clients."""
 
 import shutil
+import ssl
 import subprocess
 from pathlib import Path
 
@@ -33,6 +34,13 @@ class Authority:
         _run(*_NEW.split(), *_OF_OTHERS.split(), *sign, *names, "-keyout", key, "-out", path)
         path.write_bytes(path.read_bytes() + key.read_bytes())
         return path
+
+    def context(self) -> ssl.SSLContext:
+        """Give the context of a server that demands a certificate from here, and shows one."""
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=self.file)
+        context.load_cert_chain(self.issue("server"))
+        context.verify_mode = ssl.CERT_REQUIRED
+        return context
 
 
 def _run(*command: str | Path) -> None:

@@ -123,16 +123,6 @@ class RabbitMq(Program):
         self.evaluate(f"{env}, persistent_term:put(max_message_size, {value})")
         self.limited = size is not None
 
-    async def takes(self, name: str) -> bool:
-        """Whether the queue is there and has room."""
-        async with self.channel() as channel:
-            try:
-                await channel.default_exchange.publish(aio_pika.Message(b""), name)
-                await (await channel.get_queue(name, ensure=False)).purge()
-            except aio_pika.exceptions.AMQPError:
-                return False
-        return True
-
     async def put_queue(self, name: str = QUEUE, **arguments: Any) -> None:
         """Make the queue anew, empty."""
         async with self.channel() as channel:

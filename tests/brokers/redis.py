@@ -25,10 +25,7 @@ class RedisServer(Program):
         (folder / "users.acl").write_text(
             f"user default on >admin ~* &* +@all\n{user(PASSWORD, '+@all')}\n"
         )
-        (folder / "redis.conf").write_text(
-            f"bind 127.0.0.1\nport {self.port}\ndir {folder}\naclfile {folder}/users.acl\n"
-            f"save ''\nappendonly yes\nappendfsync always\nenable-debug-command local\n{more}\n"
-        )
+        self._configure(more)
 
     def command(self) -> list[str]:
         return [self.name, str(self.folder / "redis.conf")]
@@ -37,6 +34,19 @@ class RedisServer(Program):
         super().start()
         with closing(self.admin()) as admin:  # it listens before it has read its file
             admin.ping()
+
+    def restart_with(self, more: str) -> None:
+        """Start again with more lines in its config."""
+        self.kill()
+        self._configure(more)
+        self.start()
+
+    def _configure(self, more: str) -> None:
+        folder = self.folder
+        (folder / "redis.conf").write_text(
+            f"bind 127.0.0.1\nport {self.port}\ndir {folder}\naclfile {folder}/users.acl\n"
+            f"save ''\nappendonly yes\nappendfsync always\nenable-debug-command local\n{more}\n"
+        )
 
     def admin(self) -> Any:  # half of the library has no types
         retry = redis.retry.Retry(redis.backoff.ConstantBackoff(0.05), 200)

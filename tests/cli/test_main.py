@@ -195,12 +195,12 @@ def test_the_help_of_serve_names_every_exit_code_that_it_can_have() -> None:
 
 @pytest.mark.usefixtures("failing")
 def test_control_characters_in_an_error_are_escaped() -> None:
-    result = failed(errors.ApiError("no sink \x9b31m\u202e"))
+    result = failed(errors.AdminApiError("no sink \x9b31m\u202e"))
     assert result.stderr == "relay: no sink \\x9b31m\\u202e\n"
 
 
 @pytest.mark.usefixtures("failing")
 def test_each_note_of_an_error_is_a_line() -> None:
-    error = errors.ApiError("it did not work")
+    error = errors.AdminApiError("it did not work")
     error.add_note("do this")
     assert failed(error).stderr == "relay: it did not work\nrelay: do this\n"

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from relay.cli import people
-from relay.core.errors import ApiError
+from relay.core.errors import AdminApiError
 
 if TYPE_CHECKING:
     from relay.cli.client import Client
@@ -25,7 +25,7 @@ class Relay:
         assert path == "/people/erasures/7"
         answer = next(self._answers, None)
         if answer is None:
-            raise ApiError("cannot connect to the relay")
+            raise AdminApiError("cannot connect to the relay")
         return answer
 
 
@@ -48,7 +48,7 @@ def test_the_command_shows_the_progress_until_the_end(capsys: pytest.CaptureFixt
 
 
 def test_a_command_whose_relay_goes_away_says_that_the_erasure_goes_on() -> None:
-    with pytest.raises(ApiError) as raised:
+    with pytest.raises(AdminApiError) as raised:
         follow(erasure(0.3, None), erasure(0.4, None))
     assert str(raised.value) == (
         "cannot connect to the relay. Erasure 7: 40 % of the store is searched, 40 events are "

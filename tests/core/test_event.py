@@ -15,6 +15,8 @@ from relay.core.event import (
     Unreadable,
     engagement,
     milestone,
+    rfc3339,
+    rfc3339_or_none,
 )
 
 
@@ -121,3 +123,22 @@ def test_an_address_is_kept_as_received_beside_the_folded_person() -> None:
     body = b'{"data": {"email": " Ada@Example.COM "}}'
     event = Event(source="a", id="1", kind=LEAD_CAPTURED, created_at=None, received_ms=0, body=body)
     assert (event.address(), event.person()) == ("Ada@Example.COM", "ada@example.com")
+
+
+@pytest.mark.parametrize(
+    ("ms", "text"),
+    [
+        (0, "1970-01-01T00:00:00.000Z"),
+        (-1, "1969-12-31T23:59:59.999Z"),
+        (1_772_443_800_007, "2026-03-02T09:30:00.007Z"),
+        (1_772_443_800_999, "2026-03-02T09:30:00.999Z"),
+        (253_402_300_799_999, "9999-12-31T23:59:59.999Z"),
+    ],
+)
+def test_a_time_is_exact_to_the_millisecond(ms: int, text: str) -> None:
+    assert rfc3339(ms) == text
+
+
+def test_an_unknown_time_has_no_text() -> None:
+    assert rfc3339_or_none(None) is None
+    assert rfc3339_or_none(0) == rfc3339(0)

@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relay.core.hosts import Host, Scheme, host_name, is_allowed, parse_host
+from relay.core.hosts import HostHeader, Scheme, host_name, is_allowed, parse_host
 
 DEFAULT = ("localhost", "127.0.0.1", "::1")
 
 
-def parsed(text: str) -> Host:
+def parsed(text: str) -> HostHeader:
     host = parse_host(text)
     assert host is not None
     return host

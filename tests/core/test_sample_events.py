@@ -47,8 +47,7 @@ def test_progress_milestone_and_completed_agree_and_all_five_occur() -> None:
     milestones = set()
     for sample in sample_events.series("video.watched"):
         watched = sample.document()["data"]
-        step = event.MILESTONES.index(watched["milestone"])
-        assert watched["progress"] == sample_events.PROGRESS[step]
+        assert watched["progress"] == event.PROGRESS[watched["milestone"]]
         assert watched["completed"] is (watched["milestone"] == "completed")
         milestones.add(watched["milestone"])
     assert milestones == set(event.MILESTONES)

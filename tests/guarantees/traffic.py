@@ -12,7 +12,7 @@ from relay.core import sample_events, signature
 from relay.core.clock import SystemClock
 from relay.core.config_values import Secret
 from relay.core.event import KINDS, LEAD_CAPTURED
-from relay.video_service.sender import Attempted, Sender
+from relay.video_service.sender import Sender, SendOutcome
 from tests.guarantees.destinations import Key
 from tests.guarantees.process import SECRET, http_client
 
@@ -103,7 +103,7 @@ class Traffic:
         self.posted["main", event_id] = Posted(kind, body)
         return "main", event_id
 
-    def _watch(self, attempted: Attempted, _next_s: float | None) -> None:
+    def _watch(self, attempted: SendOutcome, _next_s: float | None) -> None:
         self.statuses.append(attempted.status)
         if attempted.acknowledged:
             self.acknowledged_from_s.append(time.time() - attempted.seconds)

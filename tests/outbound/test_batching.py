@@ -6,7 +6,7 @@ An event is a letter here; chains are written as words, one for each part: "ab c
 import asyncio
 import math
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import pytest
@@ -20,7 +20,15 @@ from relay.core.errors import Misconfigured, Refused, Temporary
 from relay.core.event import LEAD_CAPTURED, Event
 from relay.core.large_bodies import LARGE_BYTES
 from relay.core.sink import Outcomes
-from relay.outbound.batching import BatchOnlySink, Chain, SplittingSink, cut, prepare
+from relay.outbound.batching import (
+    BatchOnlySink,
+    Chain,
+    Entries,
+    Entry,
+    SplittingSink,
+    cut,
+    prepare,
+)
 
 Say = Callable[[str], Outcomes]
 
@@ -41,7 +49,7 @@ def fails(letter: str, error: BaseException) -> Say:
 
 
 @dataclass
-class BatchDestination(SplittingSink[str]):
+class BatchDestination(SplittingSink):
     """Says of each part what it is told, but of those that it holds nothing."""
 
     chains: Sequence[str]
@@ -53,15 +61,15 @@ class BatchDestination(SplittingSink[str]):
     async def deliver(self, letters: str) -> Outcomes:
         return await self.send_batch([event(letter) for letter in letters])
 
-    def _prepare(self, event: Event) -> str:
-        return event.id
+    def _prepare(self, event: Event) -> Entry:
+        return Entry(event.id, 1)
 
-    def _split(self, letters: Mapping[int, str]) -> Sequence[Chain]:
-        places = {letter: place for place, letter in letters.items()}
+    def _split(self, entries: Entries) -> Sequence[Chain]:
+        places = {entry.content: place for place, entry in entries.items()}
         return [[[places[each] for each in part] for part in way.split()] for way in self.chains]
 
-    async def _send_part(self, letters: Sequence[str]) -> Outcomes:
-        part = "".join(letters)
+    async def _send_part(self, entries: Sequence[Entry]) -> Outcomes:
+        part = "".join(entry.content for entry in entries)
         self.parts.append(part)
         if part in self.held.split():
             await asyncio.Event().wait()
@@ -153,10 +161,10 @@ async def test_a_number_of_outcomes_other_than_that_of_the_events_is_a_bug(said:
 
 async def test_a_message_that_cannot_be_prepared_fails_no_other() -> None:
     class Choosy(BatchDestination):
-        def _prepare(self, event: Event) -> str:
+        def _prepare(self, event: Event) -> Entry:
             if event.id in "bc":
                 raise {"b": Refused("not b"), "c": ZeroDivisionError()}[event.id]
-            return event.id
+            return super()._prepare(event)
 
     destination = Choosy(["ad"])
     found = names(await destination.deliver("abcd"))
@@ -224,13 +232,13 @@ async def test_a_client_that_swallows_a_cancellation_is_not_used_again(
     chains: list[str], error: Exception | None
 ) -> None:
     class Deaf(BatchDestination):
-        async def _send_part(self, letters: Sequence[str]) -> Outcomes:
+        async def _send_part(self, entries: Sequence[Entry]) -> Outcomes:
             try:
-                return await super()._send_part(letters)
+                return await super()._send_part(entries)
             except asyncio.CancelledError:
                 if error is not None:
                     raise error from None
-                return taken("".join(letters))
+                return taken("".join(entry.content for entry in entries))
 
     destination = Deaf(chains, held="a")
     delivering = asyncio.create_task(destination.deliver("".join(chains).replace(" ", "")))
@@ -258,9 +266,12 @@ async def test_a_single_send_is_a_batch_of_one() -> None:
         await sink.send(event("b"))
 
 
+def sized(sizes: list[int]) -> Entries:
+    return {place: Entry(None, size) for place, size in enumerate(sizes)}
+
+
 def test_parts_are_filled_one_after_the_other() -> None:
-    sizes = dict(enumerate([4, 4, 2, 1, 1, 1, 11, 3, 12]))
-    parts = cut(sizes, lambda size: size, count_max=3, size_max=10)
+    parts = cut(sized([4, 4, 2, 1, 1, 1, 11, 3, 12]), count_max=3, size_max=10)
     assert parts == [[0, 1, 2], [3, 4, 5], [6], [7], [8]]
 
 
@@ -272,7 +283,7 @@ def test_parts_are_filled_one_after_the_other() -> None:
 def test_a_part_is_too_large_only_where_one_alone_is(
     sizes: list[int], count_max: int, size_max: int
 ) -> None:
-    parts = cut(dict(enumerate(sizes)), lambda size: size, count_max, size_max)
+    parts = cut(sized(sizes), count_max, size_max)
     assert [place for part in parts for place in part] == list(range(len(sizes)))
     for part in parts:
         assert len(part) == 1 or sum(sizes[place] for place in part) <= size_max

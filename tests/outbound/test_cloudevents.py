@@ -99,17 +99,3 @@ def test_the_time_of_receipt_replaces_a_missing_time(lead: Event, time: str | No
 def test_a_source_with_odd_letters_is_still_a_uri_reference(lead: Event) -> None:
     found = attributes(replace(lead, source="our shop"))
     assert unquote(found["ce-source"]) == "our%20shop"
-
-
-@pytest.mark.parametrize(
-    ("ms", "text"),
-    [
-        (0, "1970-01-01T00:00:00.000Z"),
-        (-1, "1969-12-31T23:59:59.999Z"),
-        (1_772_443_800_007, "2026-03-02T09:30:00.007Z"),
-        (1_772_443_800_999, "2026-03-02T09:30:00.999Z"),
-        (253_402_300_799_999, "9999-12-31T23:59:59.999Z"),
-    ],
-)
-def test_a_time_is_exact_to_the_millisecond(ms: int, text: str) -> None:
-    assert cloudevents.rfc3339(ms) == text

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -164,3 +165,40 @@ async def test_closing_ends_replaced_connections_too(sink: DoubleSink, lead: Eve
     assert [each.is_closed for each in sink.opened] == [True, True]
     old.may_answer.set()
     await sending
+
+
+async def test_a_client_that_cancels_itself_ends_only_the_attempt(
+    sink: DoubleSink, lead: Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, broken = DoubleSink._connect, iter([True])
+
+    async def connect(sink: DoubleSink, replaced: Connection | None) -> Connection:
+        if next(broken, False):
+            raise asyncio.CancelledError
+        return await real(sink, replaced)
+
+    monkeypatch.setattr(DoubleSink, "_connect", connect)
+    assert str(await outcome(sink, lead)) == "the client library broke it off"
+    assert await outcome(sink, lead) == DONE
+    await sink.close()
+
+
+async def test_nothing_is_published_where_the_client_swallows_a_cancellation(
+    sink: DoubleSink, lead: Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, begun = DoubleSink._connect, asyncio.Event()
+
+    async def connect(sink: DoubleSink, replaced: Connection | None) -> Connection:
+        begun.set()
+        with suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        return await real(sink, replaced)
+
+    monkeypatch.setattr(DoubleSink, "_connect", connect)
+    sending = asyncio.create_task(outcome(sink, lead))
+    await begun.wait()
+    sending.cancel()
+    await asyncio.wait({sending})
+    assert sending.cancelled()
+    assert [each.published for each in sink.opened] == [[]]
+    await sink.close()

@@ -13,6 +13,7 @@ from relay.core.event import Event
 from relay.core.sink import BatchSettings, Outcomes
 from relay.core.timeouts import Deadlines, RequestTimeout, current_timeout, restart
 from relay.delivery.attempt import AttemptResult, Send, attempt
+from relay.outbound.batching import Entry
 from tests.outbound.test_batching import BatchDestination, event, fails, taken
 from tests.outbound.test_publishing import Connection, DoubleSink
 from tests.virtual_time import LoopClock, VirtualLoop
@@ -52,9 +53,9 @@ class Slow(BatchDestination):
     takes_s: Callable[[str], float] = staticmethod(lambda _: REQUEST_S)
     _timeout_s = TIMEOUT_S
 
-    async def _send_part(self, letters: Sequence[str]) -> Outcomes:
-        await asyncio.sleep(self.takes_s("".join(letters)))
-        return await super()._send_part(letters)
+    async def _send_part(self, entries: Sequence[Entry]) -> Outcomes:
+        await asyncio.sleep(self.takes_s("".join(entry.content for entry in entries)))
+        return await super()._send_part(entries)
 
 
 def slow(chains: Sequence[str], say: Callable[[str], Outcomes] = taken) -> Slow:

@@ -1,5 +1,6 @@
 """Which errors are among the causes of an error, and whose certificates are trusted."""
 
+import socket
 import ssl
 from types import SimpleNamespace
 
@@ -83,3 +84,18 @@ def test_a_system_without_cas_of_its_own_trusts_those_that_come_with_httpx(
     monkeypatch.setattr(ssl, "get_default_verify_paths", lambda: nowhere)
     assert tls.trusting().cert_store_stats()["x509_ca"] > 100
     assert tls.default_cas().endswith(".pem")
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (socket.gaierror(), "name not found"),
+        (ConnectionRefusedError(), "connection refused"),
+        (TimeoutError(), "could not connect in time"),
+        (OSError(), "could not connect"),
+    ],
+    ids=repr,
+)
+def test_a_failure_to_connect_is_temporary_and_named(error: OSError, reason: str) -> None:
+    assert repr(tls.connect_failure(error, peer="broker")) == repr(Temporary(reason))
+    assert tls.connect_failure(ValueError(), peer="broker") is None

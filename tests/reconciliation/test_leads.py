@@ -3,7 +3,7 @@
 from relay.core.event import LEAD
 from relay.reconciliation import envelope
 from relay.reconciliation.leads import forms_without_lead
-from relay.reconciliation.views import Form
+from relay.reconciliation.views import SentForm
 from relay.store.reconstructions import Step
 from relay.video_service.api.records import Submission
 from tests.conftest import NOW_MS
@@ -12,9 +12,11 @@ ADA = "ada@example.com"
 MINUTE_MS = 60_000
 
 
-def form(minutes: int = 0, *, email: str | None = ADA, name: str | None = "lead_1") -> Form:
+def form(minutes: int = 0, *, email: str | None = ADA, name: str | None = "lead_1") -> SentForm:
     at_ms = NOW_MS + minutes * MINUTE_MS
-    return Form("vid_1", "Tour", Submission(id=name, email=email, created_ms=at_ms), at_ms, at_ms)
+    return SentForm(
+        "vid_1", "Tour", Submission(id=name, email=email, created_ms=at_ms), at_ms, at_ms
+    )
 
 
 def received(*minutes: int) -> dict[tuple[str, str], list[Step]]:

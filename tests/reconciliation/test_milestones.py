@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from relay.core.event import MILESTONES
 from relay.reconciliation.milestones import KnownMilestones, MilestoneDecision, derive
 from relay.reconciliation.period import GIVE_UP_MS, VIEW_MAX_MS, Period
-from relay.reconciliation.views import History, ViewsRead
+from relay.reconciliation.views import ViewingHistory, ViewsRead
 from relay.video_service.api.records import Session, Submission, Watched
 from tests.conftest import NOW_MS
 
@@ -42,7 +42,7 @@ def view(
     )
 
 
-def history(*views: Session) -> History:
+def history(*views: Session) -> ViewingHistory:
     read = ViewsRead()
     read.add(views, PERIOD)
     read.add_earlier(views, PERIOD)

@@ -4,7 +4,7 @@ import pytest
 
 from relay.core.event import LEAD_CAPTURED, VIDEO_WATCHED, Event
 from relay.reconciliation.reasons import WORDS
-from relay.reconciliation.report import NAMED_MAX, About, Report, explained, words
+from relay.reconciliation.report import NAMED_MAX, About, RunReport, explained, words
 from relay.store.reconstructions import ReconstructionOutcome
 
 
@@ -12,13 +12,13 @@ from relay.store.reconstructions import ReconstructionOutcome
 def test_an_event_that_was_not_made_is_counted_by_its_reason(
     lead: Event, outcome: ReconstructionOutcome
 ) -> None:
-    report = Report()
+    report = RunReport()
     report.note(lead, outcome)
-    assert report.values() == Report().values() | {outcome: 1}
+    assert report.values() == RunReport().values() | {outcome: 1}
 
 
 def test_the_operator_reads_what_was_not_made_and_why() -> None:
-    report = Report(
+    report = RunReport(
         events={"lead.captured": 2, "video.watched": 1},
         milestones={"50%": 1},
         leads_without_fields=1,
@@ -44,11 +44,11 @@ def test_the_operator_reads_what_was_not_made_and_why() -> None:
 
 
 def test_nothing_is_said_of_what_left_no_doubt() -> None:
-    assert words(Report(), dry_run=False) == ["0 events reconstructed"]
+    assert words(RunReport(), dry_run=False) == ["0 events reconstructed"]
 
 
 def test_a_report_names_what_was_given_back_and_what_could_not_be(lead: Event) -> None:
-    report = Report()
+    report = RunReport()
     report.note(lead, "accepted")
     report.cannot_know("older", about=About(VIDEO_WATCHED, "bob@example.com", "vid_2", "Intro"))
     report.leave("form_recent", about=About(LEAD_CAPTURED, "eve@example.com", "vid_3", lead="l_9"))
@@ -62,12 +62,12 @@ def test_a_report_names_what_was_given_back_and_what_could_not_be(lead: Event) -
         WORDS["older"],
     )
     assert (left.lead, left.outcome) == ("l_9", "left")
-    assert Report.read(report.values()) == report
+    assert RunReport.read(report.values()) == report
     assert "example.com" not in str(words(report, dry_run=False))
 
 
 def test_a_report_names_a_bounded_number(lead: Event) -> None:
-    report = Report()
+    report = RunReport()
     for _ in range(NAMED_MAX + 3):
         report.note(lead, "accepted")
     assert len(report.named) == NAMED_MAX
@@ -75,7 +75,7 @@ def test_a_report_names_a_bounded_number(lead: Event) -> None:
 
 
 def test_a_report_forgets_a_person(lead: Event) -> None:
-    report = Report()
+    report = RunReport()
     report.note(lead, "accepted")
     report.cannot_know("trash_gone", about=About("video.deleted", video="vid_1"))
     report.forget({str(lead.person())})
@@ -84,5 +84,5 @@ def test_a_report_forgets_a_person(lead: Event) -> None:
 
 def test_a_reason_of_a_later_version_is_told_by_its_name() -> None:
     assert "cannot be known: unheard_of (1)" in words(
-        Report(unknown={"unheard_of": 1}), dry_run=False
+        RunReport(unknown={"unheard_of": 1}), dry_run=False
     )

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from relay.core.event import LEAD_CAPTURED, SUBSCRIBABLE, VIDEO_WATCHED
-from relay.reconciliation.report import Report, words
-from relay.reconciliation.subscription import subscription
+from relay.reconciliation.reading import subscription
+from relay.reconciliation.report import RunReport, words
 from relay.store.reconstructions import Run
-from relay.video_service.api.errors import ApiError, Reason
+from relay.video_service.api.errors import Reason, ServiceApiError
 from relay.video_service.api.records import Webhook
 from tests.cli.scene import Scene
 from tests.reconciliation.simulation import (
@@ -39,7 +39,7 @@ class Listed:
 
     async def webhooks(self) -> tuple[Webhook, ...]:
         if self._error is not None:
-            raise ApiError(self._error)
+            raise ServiceApiError(self._error)
         return self._endpoints
 
     async def webhook(self, endpoint: str) -> Webhook:
@@ -70,19 +70,19 @@ async def test_without_the_endpoint_s_id_they_are_those_of_any_endpoint() -> Non
 async def test_unknown_kinds_leave_nothing_out_and_are_named(api: Listed) -> None:
     found = await subscription(api, None)
     assert found.kinds == EVERYTHING
-    report = Report()
+    report = RunReport()
     assert report.choose(found.kinds, found.unknown, requested=()) == EVERYTHING
     (line,) = [line for line in words(report, dry_run=False) if "is not known" in line]
     assert str(found.unknown) in line
 
 
 async def test_an_api_that_is_down_ends_the_run() -> None:
-    with pytest.raises(ApiError):
+    with pytest.raises(ServiceApiError):
         await subscription(Listed(error="cannot connect"), None)
 
 
 def test_an_order_narrows_the_kinds_and_never_widens_them() -> None:
-    report = Report()
+    report = RunReport()
     kinds = report.choose({LEAD_CAPTURED, VIDEO_WATCHED}, None, requested=OTHERS)
     assert kinds == {VIDEO_WATCHED}
     assert report.unrequested == [LEAD_CAPTURED]

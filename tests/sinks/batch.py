@@ -27,6 +27,10 @@ def unfit(key: str, fault: str) -> Any:
     return Refused, f"the template of `{key}` fails on this event: the result {fault}"
 
 
+def kinds(outcomes: Outcomes) -> list[type]:
+    return [type(outcome) for outcome in outcomes]
+
+
 def told(outcomes: Outcomes) -> list[Any]:
     """An error as its type and reason, any answer as `DELIVERED`."""
     return [each_told(outcome) for outcome in outcomes]

@@ -2,17 +2,22 @@
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, Self, runtime_checkable
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, Protocol, Self, runtime_checkable
 
 import msgspec
+from msgspec.structs import replace
 
 from relay import sinks
 from relay.core import config_values
 from relay.core.clock import Clock
-from relay.core.errors import SinkError
+from relay.core.errors import Misconfigured, SinkError
+from relay.core.event import Event
 from relay.core.sink import Sink, SinkSettings
+from tests.brokers.authority import Authority
+from tests.conftest import ManualClock
 
 
 @dataclass(frozen=True)
@@ -56,12 +61,63 @@ class Connected(Protocol):
         ...
 
 
+class Variety(NamedTuple):
+    """Events that become of different things in one batch, and the keys with which they do."""
+
+    table: Mapping[str, Any]
+    good: Event
+    bad: Event
+    """Fails at the destination, for a fault of its own."""
+    unfit: Event
+    """Is refused before it is sent."""
+    error: type[SinkError] = Misconfigured
+    """Of the bad one."""
+
+
+def by_source(event: Event, key: str, *, good: str, bad: str, unfit: str) -> Variety:
+    """Let an event's source say where it goes."""
+    events = [replace(event, source=source) for source in (good, bad, unfit)]
+    return Variety({key: "{{ source }}"}, events[0], events[1], events[2])
+
+
+CERTIFICATES_ASKED_FOR = (
+    "a_required_client_certificate_that_is_missing_is_reported_every_time",
+    "a_client_certificate_of_another_authority_is_misconfigured",
+)
+"""Facts of TLS that need the destination's own reason."""
+
+
+@runtime_checkable
+class Secured(Protocol):
+    """A destination that can demand TLS and a certificate."""
+
+    peer: ClassVar[str]
+    """What errors call it."""
+
+    async def secure(self, folder: Path) -> tuple[Authority, Mapping[str, Any]]:
+        """Show a certificate of an authority and demand one of it; return the keys that lead there.
+
+        The authority may keep its files in the folder.
+        """
+        ...
+
+    def without_tls(self) -> Mapping[str, Any]:
+        """Return the keys that ask for TLS where there is none."""
+        ...
+
+
 class Harness(ABC):
     """A sink type with a real destination, which takes everything once entered."""
 
     sink_type: ClassVar[str]
     failures: ClassVar[Mapping[str, type[SinkError]]]
     """Ways in which the destination can fail each event, and the error that must follow."""
+    reasons: ClassVar[Mapping[str, str]] = {}
+    """What errors begin with, by some of the same ways."""
+    bare: ClassVar[Mapping[str, Any]]
+    """Keys with which a sink can be built without a destination."""
+    faults: ClassVar[Sequence[tuple[Mapping[str, Any], str]]] = ()
+    """Changes of `bare` that are refused, each with a pattern of what the refusal begins with."""
     down: ClassVar[str | None] = "nobody listens"
     """The failure in which nobody listens."""
     wrong: ClassVar[Mapping[str, object]] = {}
@@ -99,6 +155,14 @@ class Harness(ABC):
     async def recover(self) -> None:
         """Take everything again."""
 
+    async def vary(self, event: Event) -> Variety:
+        """Prepare the destination of a sink that makes batches, and vary an event for it."""
+        raise NotImplementedError
+
+    async def limit(self) -> int:
+        """From now on refuse bodies of more bytes than this."""
+        raise NotImplementedError
+
     def wrong_values(self) -> dict[str, object]:
         """Return a wrong value for each key that is not of every type, and for `concurrency`."""
         own = set(sinks.load(self.sink_type).Settings.__struct_fields__)
@@ -117,3 +181,11 @@ class Harness(ABC):
     def all_of(self, kind: type[SinkError]) -> list[str]:
         """Name the failures that have to come out as `kind`."""
         return [how for how, outcome in self.failures.items() if outcome is kind]
+
+
+def built(type_: str, clock: Clock | None = None, **table: object) -> Any:
+    """Build a sink as the config does."""
+    module = sinks.load(type_)
+    full = {"name": "bus", "type": type_, **table}
+    settings = msgspec.convert(full, module.Settings, dec_hook=config_values.decode)
+    return module.build(settings, clock or ManualClock())

@@ -5,17 +5,27 @@ import fcntl
 import json
 import os
 import re
-from collections.abc import Mapping
-from contextlib import redirect_stdout, suppress
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, redirect_stdout, suppress
+from pathlib import Path
 from typing import Any, ClassVar, Self
 
+import certifi
 import pytest
 
+from relay import sinks
 from relay.core.clock import Clock
 from relay.core.errors import Misconfigured, Refused, SinkError, Temporary
-from relay.core.sink import Sink
+from relay.core.sink import BatchSettings, Sink
+from tests.brokers.authority import Authority
 from tests.sinks.amqp.harness import AmqpHarness
-from tests.sinks.conformance import Harness, Message, watched_in
+from tests.sinks.conformance import (
+    CERTIFICATES_ASKED_FOR,
+    Harness,
+    Message,
+    Secured,
+    watched_in,
+)
 from tests.sinks.kafka.harness import KafkaHarness
 from tests.sinks.mqtt.harness import MqttHarness
 from tests.sinks.nats.harness import NatsHarness
@@ -23,7 +33,7 @@ from tests.sinks.pubsub.harness import PubsubHarness
 from tests.sinks.redis.harness import RedisHarness
 from tests.sinks.servers import OverHttp
 from tests.sinks.sqs.harness import SqsHarness
-from tests.stub_server import Reply, Request
+from tests.stub_server import Reply, Request, StubServer
 
 STATUSES: Mapping[str, type[SinkError]] = {
     **dict.fromkeys(("408", "425", "429", "500", "502", "503", "504", "599"), Temporary),
@@ -70,6 +80,58 @@ class HttpHarness(ByStatus):
     path = "/hook/marked-path?token=marked-query"
     secrets = ("marked-path", "marked-query", "marked-header", "bWFya2VkIGtleSBvZiAyNCBieXRlcyEh")
     wrong: ClassVar = {"headers": {"x-own": 1}, "signing_secrets": "whsec_x"}
+    bare: ClassVar = {"url": "https://crm.example/hook"}
+    faults: ClassVar = (
+        ({"url": "ftp://crm.example/"}, "url: expected http"),
+        ({"url": "crm.example/marked"}, "url: expected http"),
+        ({"url": "https://"}, "url: expected http"),
+        ({"url": "http:///marked"}, "url: expected http"),
+        ({"url": "http://crm.example:99999/marked"}, "url: expected http:// or"),
+        ({"url": "http://[marked/"}, "url: expected http:// or https:// and a host"),
+        ({"url": "http://1.2.3.4.5/marked"}, "url: the host is neither a name nor an IPv4"),
+        ({"url": "http://crm.example/marked\n"}, "url: expected http:// or https:// and a host"),
+        ({"headers": {"x own": "1"}}, r"headers.x own: .*name"),
+        ({"headers": {"": "1"}}, r"headers.: .*name"),
+        ({"headers": {"x-own": "marked\r\nx: y"}}, r"headers.x-own: .*ASCII"),
+        ({"headers": {"x-own": "marked\n"}}, r"headers.x-own: .*ASCII"),
+        ({"headers": {"x-own": " marked"}}, r"headers.x-own: .*blanks"),
+        ({"headers": {"x-own": "mörked"}}, r"headers.x-own: .*ASCII"),
+        ({"headers": {"X-Own": "marked", "x-own": "2"}}, r"headers.x-own: duplicate"),
+        ({"headers": {"Webhook-Id": "marked"}}, r"headers.Webhook-Id: .*relay itself"),
+        ({"headers": {"CE-type": "marked"}}, r"headers.CE-type: .*relay itself"),
+        ({"headers": {"relay-event": "marked"}}, r"headers.relay-event: .*relay itself"),
+        ({"headers": {"Content-Length": "1"}}, r"headers.Content-Length: .*relay itself"),
+        ({"headers": {"HOST": "marked"}}, r"headers.HOST: .*relay itself"),
+        ({"headers": {"transfer-encoding": "x"}}, r"headers.transfer-encoding: .*relay itself"),
+        ({"signing_secrets": ["whsec_marked"]}, r"signing_secrets\[0\]: "),
+        ({"url": "http://crm.example", "ca_file": certifi.where()}, "url: expected https://"),
+        ({"ca_file": "no-such-file"}, "ca_file: cannot be read: No such file"),
+        ({"ca_file": __file__}, "ca_file: holds no usable PEM"),
+        ({"client_cert_file": "no-such-file"}, "client_cert_file.*: cannot be read: No such"),
+        ({"client_cert_file": __file__}, "client_cert_file.*: holds no usable PEM"),
+        ({"client_key_file": __file__}, "client_key_file: needs client_cert_file"),
+        (
+            {"url": "http://a:marked@crm.example/", "headers": {"Authorization": "marked"}},
+            "headers.authorization: url carries",
+        ),
+    )
+    peer = "destination"
+    deviations: ClassVar = {
+        **dict.fromkeys(CERTIFICATES_ASKED_FOR, "asyncio's server hangs up without saying why"),
+        "a_frozen_destination_gets_nothing_later_that_was_given_up": (
+            "the tests' server has read what it does not answer"
+        ),
+    }
+
+    async def secure(self, folder: Path) -> tuple[Authority, Mapping[str, Any]]:
+        authority = Authority(folder)
+        await self.destination.stop()
+        self.destination = StubServer(tls=authority.context())
+        await self.recover()
+        return authority, {"url": self.destination.url(self.path)}
+
+    def without_tls(self) -> Mapping[str, Any]:
+        return {"url": self.destination.url(self.path).replace("http:", "https:")}
 
     def table(self) -> dict[str, Any]:
         return {
@@ -93,6 +155,17 @@ class SlackHarness(ByStatus):
         "cloudevents_have_an_extension_attribute_for_it": "Slack takes messages, no CloudEvents"
     }
     secrets = ("T00000000", "B00000000", "markedhookurltoken")
+    bare: ClassVar = {"url": "https://hooks.slack.com/services/T0/B0/token"}
+    faults: ClassVar = tuple(
+        ({"url": url}, "url: expected")
+        for url in (
+            "hooks.slack.com/services/T0/B0/marked",
+            "ftp://hooks.slack.com/services/T0/B0/marked",
+            "https:///services/T0/B0/marked",
+            "https://hooks.slack.com:marked/",
+            "https://hooks.slack.com\n/services/T0/B0/marked",
+        )
+    )
 
     def messages(self) -> list[Message]:
         # A check posts an empty object, which is no message to Slack.
@@ -124,6 +197,7 @@ class StdoutHarness(Harness):
 
     sink_type = "stdout"
     failures: ClassVar = {"the reader is gone": Misconfigured, "no space": Temporary}
+    bare: ClassVar = {}
     down = None
     deviations: ClassVar = {
         "cloudevents_have_an_extension_attribute_for_it": "a line of stdout is no CloudEvent",
@@ -132,6 +206,7 @@ class StdoutHarness(Harness):
         "building_opens_no_connection": "stdout is open before the relay starts",
         "no_connection_is_left_open": "stdout stays open for what comes after the sink",
         "a_destination_that_is_down_is_temporary_and_found_by_a_check": "nobody connects to stdout",
+        "a_loss_ends_what_waits": "nobody connects to stdout",
     }
 
     def __init__(self) -> None:
@@ -231,4 +306,27 @@ def marks(kind: type[Harness]) -> list[pytest.MarkDecorator]:
     return [pytest.mark.servers] if kind in BROKERS else []
 
 
-PARAMETERS = [pytest.param(kind, id=kind.sink_type, marks=marks(kind)) for kind in HARNESSES]
+def _parameters(fits: Callable[[type[Harness]], bool] = lambda _: True) -> list[Any]:
+    return [
+        pytest.param(kind, id=kind.sink_type, marks=marks(kind)) for kind in HARNESSES if fits(kind)
+    ]
+
+
+def _batches(kind: type[Harness]) -> bool:
+    return issubclass(sinks.load(kind.sink_type).Settings, BatchSettings)
+
+
+PARAMETERS = _parameters()
+BATCHING = _parameters(_batches)
+SECURED = _parameters(lambda kind: hasattr(kind, Secured.secure.__name__))
+
+
+@asynccontextmanager
+async def entered(request: pytest.FixtureRequest) -> AsyncIterator[Any]:
+    """Enter the harness that is a fixture's parameter, unless the fact cannot hold for its type."""
+    kind: type[Harness] = request.param
+    why = kind.deviations.get(request.function.__name__.removeprefix("test_"))
+    if why is not None:
+        pytest.skip(f"declared: {why}")
+    async with kind() as harness:
+        yield harness

@@ -14,7 +14,7 @@ from nats.errors import Error as NatsError
 
 from relay.sinks.kafka.errors import DETAILS, MEANINGS, OF_TOPIC
 from relay.sinks.nats import connection as nats_connection
-from relay.sinks.nats.stream import Stream
+from relay.sinks.nats.stream import BoundedStream
 from tests.project.test_project import CAPPED
 
 NATS = {"_transport"}
@@ -27,7 +27,7 @@ def test_nats_has_the_inner_part_that_is_used() -> None:
 
 
 async def test_nats_keeps_the_stream_that_it_is_given() -> None:
-    client, stream = Client(), Stream(needs_tls=False)
+    client, stream = Client(), BoundedStream(needs_tls=False)
     client._transport = stream
     with pytest.raises(NatsError):
         await client.connect("nats://127.0.0.1:1", allow_reconnect=False, max_reconnect_attempts=1)

@@ -22,10 +22,10 @@ from tests.brokers.nats import NatsServer
 from tests.conftest import ManualClock
 from tests.sinks.batch import DELIVERED, series, told
 from tests.sinks.kafka.harness import KafkaHarness
-from tests.sinks.mqtt import test_sink as mqtt
-from tests.sinks.nats.test_sink import Make, error_of, make, server
+from tests.sinks.mqtt import conftest as mqtt
+from tests.sinks.nats.conftest import Make, error_of, make, server
 from tests.sinks.pubsub.harness import PubsubHarness
-from tests.sinks.redis import test_sink as redis
+from tests.sinks.redis import conftest as redis
 from tests.sinks.sqs.test_errors import Double, double, entries, sink, take
 from tests.stub_server import Reply, Request, StubServer
 

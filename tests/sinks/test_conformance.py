@@ -3,7 +3,7 @@
 import asyncio
 import json
 import traceback
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from email.utils import formatdate
 from urllib.parse import unquote
 
@@ -13,14 +13,20 @@ from msgspec.structs import replace
 
 from relay import sinks
 from relay.core import sample_events
+from relay.core.delivery import SinkResponse
 from relay.core.errors import Misconfigured, Refused, SinkError, Temporary
 from relay.core.event import LEAD_CAPTURED, Event
-from relay.core.sink import Sink
+from relay.core.sink import BatchSink, Sink
 from relay.core.watch_history import VIDEOS_MAX, WatchedVideo, WatchHistory
+from relay.outbound import message
 from tests.conftest import ManualClock
-from tests.sinks.conformance import Connected, Harness, Throttling
-from tests.sinks.harnesses import HARNESSES, PARAMETERS
+from tests.sinks import test_tls
+from tests.sinks.batch import kinds, series
+from tests.sinks.conformance import Connected, Harness, Throttling, built
+from tests.sinks.harnesses import BATCHING, HARNESSES, PARAMETERS, entered
 from tests.stub_server import DEADLINE_S, until
+
+Build = Callable[..., BatchSink]
 
 WATCHED = WatchHistory.of(
     [WatchedVideo(id="vid_tour", title="Product tour", milestone="75%", last_ms=1_772_443_000_000)]
@@ -35,12 +41,29 @@ HOSTILE_TITLES = (
 
 @pytest.fixture(params=PARAMETERS)
 async def destination(request: pytest.FixtureRequest) -> AsyncIterator[Harness]:
-    kind: type[Harness] = request.param
-    why = kind.deviations.get(request.function.__name__.removeprefix("test_"))
-    if why is not None:
-        pytest.skip(f"declared: {why}")
-    async with kind() as harness:
+    async with entered(request) as harness:
         yield harness
+
+
+@pytest.fixture(params=BATCHING)
+async def batching(request: pytest.FixtureRequest) -> AsyncIterator[Harness]:
+    async with entered(request) as harness:
+        yield harness
+
+
+@pytest.fixture
+async def build(clock: ManualClock) -> AsyncIterator[Build]:
+    built: list[BatchSink] = []
+
+    def build(harness: Harness, **changed: object) -> BatchSink:
+        sink = harness.build(clock, **changed)
+        assert isinstance(sink, BatchSink)
+        built.append(sink)
+        return sink
+
+    yield build
+    for sink in built:
+        await sink.close()
 
 
 @pytest.fixture
@@ -67,7 +90,8 @@ def test_every_sink_type_has_a_harness() -> None:
 
 @pytest.mark.parametrize("kind", HARNESSES)
 def test_every_deviation_names_a_fact(kind: type[Harness]) -> None:
-    facts = {name.removeprefix("test_") for name in globals() if name.startswith("test_")}
+    names = (*globals(), *vars(test_tls))
+    facts = {name.removeprefix("test_") for name in names if name.startswith("test_")}
     assert set(kind.deviations) <= facts
 
 
@@ -138,9 +162,9 @@ async def test_no_title_can_break_a_message(destination: Harness, sink: Sink, le
         history = WatchHistory.of([WatchedVideo(id=title, title=title)] * VIDEOS_MAX)
         await sink.send(replace(lead, id=f"evt_{number}", watch_history=history))
     await arrived(destination, len(HOSTILE_TITLES))
-    for message in destination.messages():
-        assert message.watched is not None
-        assert message.watched.isprintable()
+    for watched in [each.watched for each in destination.messages()]:
+        assert watched is not None
+        assert watched.isprintable()
 
 
 async def test_cloudevents_have_an_extension_attribute_for_it(
@@ -187,7 +211,9 @@ async def each_comes_out_as(
     assert failures, "a type without such a failure has to declare it"
     for how in failures:
         await destination.fail(how)
-        assert (how, type(await failure(sink, event))) == (how, kind)
+        error = await failure(sink, event)
+        assert (how, type(error)) == (how, kind)
+        assert error.reason.startswith(destination.reasons.get(how, "")), how
         await destination.recover()
         # The same sink goes on once the destination does.
         before = len(destination.messages())
@@ -235,6 +261,122 @@ async def test_many_cancelled_sends_use_nothing_up(
     await destination.recover()
     async with asyncio.timeout(DEADLINE_S):
         await sink.send(lead)
+
+
+async def test_a_loss_ends_what_waits(destination: Harness, sink: Sink, lead: Event) -> None:
+    assert destination.down is not None, "a type without one has to declare it"
+    await sink.send(lead)
+    await destination.hang()
+    events = [replace(lead, id=f"evt_{number}") for number in range(8)]
+    sending = [asyncio.create_task(sink.send(event)) for event in events]
+    await asyncio.sleep(0.05)
+    await destination.fail(destination.down)
+    async with asyncio.timeout(5):
+        errors = await asyncio.gather(*sending, return_exceptions=True)
+    assert {type(error) for error in errors} == {Temporary}
+
+
+async def test_a_frozen_destination_gets_nothing_later_that_was_given_up(
+    destination: Harness, sink: Sink, lead: Event
+) -> None:
+    await sink.send(lead)
+    await destination.hang()
+    # More than the sockets' buffers hold, so that some of it is still here.
+    large = replace(lead, body=lead.body.ljust(900_000))
+    sending = [asyncio.create_task(sink.send(replace(large, id=f"evt_{n}"))) for n in range(12)]
+    await asyncio.wait(sending, timeout=0.2)
+    for task in sending:
+        task.cancel()
+    async with asyncio.timeout(5):
+        await asyncio.wait(sending)
+    assert all(task.cancelled() for task in sending)
+    await destination.recover()
+    await sink.send(replace(lead, id="evt_after"))
+    await until(lambda: destination.messages()[-1].id == "evt_after", what="the next event")
+    assert len(destination.messages()) < len(sending)
+
+
+async def test_a_batch_ends_in_the_sinks_own_time(
+    batching: Harness, build: Build, lead: Event
+) -> None:
+    sink = build(batching, timeout="1s")
+    await sink.send(lead)
+    await batching.hang()
+    async with asyncio.timeout(5):
+        outcomes = await sink.send_batch(series(lead, 3))
+    assert kinds(outcomes) == [Temporary] * 3
+
+
+async def test_each_event_of_a_batch_has_an_outcome_of_its_own_in_their_order(
+    batching: Harness, build: Build, lead: Event
+) -> None:
+    variety = await batching.vary(lead)
+    good, bad, unfit = variety.good, variety.bad, variety.unfit
+    outcomes = await build(batching, **variety.table).send_batch(
+        numbered(good, bad, good, unfit, good)
+    )
+    taken = SinkResponse
+    assert kinds(outcomes) == [taken, variety.error, taken, Refused, taken]
+    assert arrived_ids(batching) == {"evt_0", "evt_2", "evt_4"}
+
+
+async def test_batches_at_once_mix_nothing_up(batching: Harness, build: Build, lead: Event) -> None:
+    variety = await batching.vary(lead)
+    sink = build(batching, **variety.table, timeout="30s")
+    await sink.send(variety.good)
+    events = numbered(*(variety.good if n % 3 else variety.bad for n in range(100)))
+    batches = [sink.send_batch(events[start : start + 10]) for start in range(0, 100, 10)]
+    found = [kind for outcomes in await asyncio.gather(*batches) for kind in kinds(outcomes)]
+    assert found == [SinkResponse if n % 3 else variety.error for n in range(100)]
+    good = {event.id for number, event in enumerate(events) if number % 3}
+    assert arrived_ids(batching) == good | {variety.good.id}
+
+
+async def test_batches_share_one_connection(batching: Harness, build: Build, lead: Event) -> None:
+    assert isinstance(batching, Connected)
+    sink = build(batching)
+    before, events = batching.contacts(), series(lead, 100)
+    await asyncio.gather(*(sink.send_batch(events[start::10]) for start in range(10)))
+    assert batching.contacts() == before + 1
+    assert len(arrived_ids(batching)) == 100
+
+
+async def test_a_bug_in_one_event_does_not_affect_its_neighbours(
+    batching: Harness, build: Build, lead: Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, bug = message.identity, ZeroDivisionError()
+
+    def identity(event: Event, form: message.Format, *, prefix: str) -> Mapping[str, str]:
+        if event.id == "evt_1":
+            raise bug
+        return real(event, form, prefix=prefix)
+
+    monkeypatch.setattr(message, "identity", identity)
+    outcomes = await build(batching).send_batch(series(lead, 3))
+    assert outcomes[1] is bug
+    assert kinds(outcomes[::2]) == [SinkResponse] * 2
+    assert arrived_ids(batching) == {"evt_0", "evt_2"}
+
+
+async def test_an_event_refused_before_sending_is_refused_without_a_destination_too(
+    batching: Harness, build: Build, lead: Event
+) -> None:
+    variety = await batching.vary(lead)
+    assert batching.down is not None
+    await batching.fail(batching.down)
+    outcomes = await build(batching, **variety.table).send_batch([variety.unfit, variety.good])
+    assert kinds(outcomes) == [Refused, Temporary]
+
+
+async def test_an_event_that_is_too_large_spares_the_others(
+    batching: Harness, build: Build, lead: Event
+) -> None:
+    too_many = await batching.limit() + 1
+    events = series(lead, 30)
+    events[20] = replace(events[20], body=lead.body.ljust(too_many))
+    outcomes = await build(batching).send_batch(events)
+    assert kinds(outcomes) == [SinkResponse] * 20 + [Refused] + [SinkResponse] * 9
+    assert arrived_ids(batching) == {event.id for event in events} - {"evt_20"}
 
 
 async def test_no_secret_and_no_body_shows_in_an_error(
@@ -315,6 +457,36 @@ async def test_a_wrong_type_is_named(destination: Harness) -> None:
     for key, value in destination.wrong_values().items():
         with pytest.raises(msgspec.ValidationError, match=rf"\$\.{key}"):
             destination.settings(**{key: value})
+
+
+@pytest.mark.parametrize(
+    ("kind", "changed", "reason"),
+    [
+        pytest.param(kind, *fault, id=f"{kind.sink_type}-{number}")
+        for kind in HARNESSES
+        for number, fault in enumerate(kind.faults)
+    ],
+)
+def test_a_faulty_setting_is_named_and_not_repeated(
+    kind: type[Harness], changed: Mapping[str, object], reason: str
+) -> None:
+    with pytest.raises(ValueError, match=f"^{reason}") as caught:
+        built(kind.sink_type, **{**kind.bare, **changed})
+    assert "marked" not in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", HARNESSES)
+def test_a_message_can_be_shown_without_a_destination(kind: type[Harness]) -> None:
+    sink = built(kind.sink_type, **kind.bare)
+    assert "evt_sample" in json.dumps(sink.render(sample_events.event(LEAD_CAPTURED)))
+
+
+def numbered(*events: Event) -> list[Event]:
+    return [replace(event, id=f"evt_{number}") for number, event in enumerate(events)]
+
+
+def arrived_ids(destination: Harness) -> set[str]:
+    return {message.id for message in destination.messages()}
 
 
 def personal(event: Event) -> Iterator[str]:

@@ -24,11 +24,11 @@ from tests.sinks.batch import DELIVERED, series, told, unfit
 from tests.sinks.conformance import Harness
 from tests.sinks.harnesses import marks
 from tests.sinks.kafka.harness import KafkaHarness
-from tests.sinks.mqtt import test_sink as mqtt
+from tests.sinks.mqtt import conftest as mqtt
 from tests.sinks.mqtt.harness import MqttHarness
-from tests.sinks.nats import test_sink as nats
+from tests.sinks.nats import conftest as nats
+from tests.sinks.nats.conftest import make, server
 from tests.sinks.nats.harness import NatsHarness
-from tests.sinks.nats.test_sink import make, server
 from tests.sinks.pubsub.harness import PubsubHarness
 from tests.sinks.redis.harness import RedisHarness
 

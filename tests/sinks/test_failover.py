@@ -22,10 +22,10 @@ from tests.sinks.batch import DELIVERED, series, told
 from tests.sinks.conformance import Connected, Harness
 from tests.sinks.harnesses import HttpHarness, SlackHarness, marks
 from tests.sinks.mqtt.harness import MqttHarness
-from tests.sinks.nats import test_sink as nats
+from tests.sinks.nats import conftest as nats
 from tests.sinks.nats.harness import NatsHarness
 from tests.sinks.pubsub.harness import PubsubHarness
-from tests.sinks.redis import test_sink as redis
+from tests.sinks.redis import conftest as redis
 from tests.sinks.redis.harness import FAILURES, RedisHarness
 from tests.sinks.sqs.harness import SqsHarness
 from tests.stub_server import until

@@ -19,7 +19,7 @@ from relay.core.config_values import Secret
 from relay.core.request_budget import ProcessBudgets
 from relay.video_service.api.budget import Budget
 from relay.video_service.api.client import Api
-from relay.video_service.api.errors import ApiError
+from relay.video_service.api.errors import ServiceApiError
 from relay.video_service.api.exchange import ANSWER_MAX_BYTES, Exchange
 from relay.video_service.api.records import Session, SessionPage, Submission, Video, Webhook
 from tests.brokers.authority import Authority
@@ -104,8 +104,8 @@ async def all_videos(api: Api) -> list[Video]:
     return [video async for video in api.videos()]
 
 
-async def failure(api: Api) -> ApiError:
-    with pytest.raises(ApiError) as caught:
+async def failure(api: Api) -> ServiceApiError:
+    with pytest.raises(ServiceApiError) as caught:
         await api.webhook("wh_01")
     return caught.value
 
@@ -239,7 +239,7 @@ async def test_a_registration_without_a_secret_may_have_been_carried_out(
     peer: StubServer, connect: Connect, secret: object
 ) -> None:
     peer.reply = said({"webhook": {"id": "wh_01"}, "secret": secret})
-    with pytest.raises(ApiError, match="broken answer") as caught:
+    with pytest.raises(ServiceApiError, match="broken answer") as caught:
         await connect().register("https://hooks.example.com", [])
     assert caught.value.uncertain
 
@@ -306,7 +306,7 @@ async def test_an_answer_of_another_kind_is_not_an_empty_list(
     peer: StubServer, connect: Connect, body: bytes
 ) -> None:
     peer.reply = lambda _: Reply(body=body)
-    with pytest.raises(ApiError) as caught:
+    with pytest.raises(ServiceApiError) as caught:
         await all_videos(connect())
     assert caught.value.reason == "broken answer"
 
@@ -315,7 +315,7 @@ async def test_a_list_that_leads_back_to_its_beginning_ends(
     peer: StubServer, connect: Connect
 ) -> None:
     peer.reply = said(*({"sessions": [], "next": place} for place in ("a", "b", "a")))
-    with pytest.raises(ApiError) as caught:
+    with pytest.raises(ServiceApiError) as caught:
         await pages(connect())
     assert caught.value.reason == "broken answer"
     assert len(peer.requests) == 3
@@ -354,7 +354,7 @@ async def test_a_change_is_sent_once_and_may_have_been_carried_out(
     peer: StubServer, connect: Connect, reply: Reply | bytes
 ) -> None:
     peer.reply = lambda _: reply
-    with pytest.raises(ApiError) as caught:
+    with pytest.raises(ServiceApiError) as caught:
         await connect().rotate_secret("wh_01")
     assert caught.value.uncertain
     assert len(peer.requests) == 1
@@ -362,7 +362,7 @@ async def test_a_change_is_sent_once_and_may_have_been_carried_out(
 
 async def test_a_refused_change_was_not_carried_out(peer: StubServer, connect: Connect) -> None:
     peer.reply = lambda _: Reply(403)
-    with pytest.raises(ApiError) as caught:
+    with pytest.raises(ServiceApiError) as caught:
         await connect().rotate_secret("wh_01")
     assert not caught.value.uncertain
 
@@ -458,7 +458,7 @@ async def test_errors_and_logs_name_neither_key_nor_person_nor_address(
 
     for reply in (hostile, lambda _: None):
         peer.reply = reply
-        with pytest.raises(ApiError) as caught:
+        with pytest.raises(ServiceApiError) as caught:
             await api.viewer(EMAIL)
         error = caught.value
         assert error.__context__ is None

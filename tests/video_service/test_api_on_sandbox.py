@@ -14,7 +14,7 @@ from relay.core.config_values import Secret
 from relay.core.request_budget import BURST
 from relay.sandbox.viewing import Visit
 from relay.video_service.api.client import Api
-from relay.video_service.api.errors import ApiError
+from relay.video_service.api.errors import ServiceApiError
 from relay.video_service.api.fields import NAMES
 from relay.video_service.api.records import Session, Video
 from tests.conftest import NOW_MS
@@ -129,7 +129,7 @@ async def test_false_values_are_unknown_and_a_missing_list_is_an_error(
     await served.control("answers", {"drop": ["videos.id"]})
     assert (await videos_of(api), api.skipped) == ([], 1)
     await served.control("answers", {"drop": ["videos"]})
-    with pytest.raises(ApiError) as caught:
+    with pytest.raises(ServiceApiError) as caught:
         await videos_of(api)
     assert caught.value.reason == "broken answer"
 
@@ -152,7 +152,7 @@ async def test_no_answer_without_its_list_is_an_empty_list(
     (how, value), *_ = change.items()
     lie: object = [member] if how == "drop" else {member: value}
     await served.control("answers", {how: lie})
-    with pytest.raises(ApiError, match=r"^the video service's API: broken answer$"):
+    with pytest.raises(ServiceApiError, match=r"^the video service's API: broken answer$"):
         await ask[answer]()
 
 
@@ -165,13 +165,13 @@ async def test_each_access_has_its_reason(served: Served, api: Api) -> None:
     key = served.headers("Read only")["Authorization"].removeprefix("Bearer ")
     async with connect(served, key=Secret(key)) as reader:
         await reader.check_analytics()
-        with pytest.raises(ApiError) as caught:
+        with pytest.raises(ServiceApiError) as caught:
             await reader.webhooks()
         assert caught.value.reason == "no access"
     (admin,) = (
         each.id for each in served.sandbox.workspace.keys.values() if each.access == "Admin"
     )
     await served.control(f"keys/{admin}/revoke")
-    with pytest.raises(ApiError) as caught:
+    with pytest.raises(ServiceApiError) as caught:
         await api.check_analytics()
     assert caught.value.reason == "key refused"

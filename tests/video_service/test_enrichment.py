@@ -23,9 +23,16 @@ from relay.video_service import enrichment
 from relay.video_service.api.budget import Budget
 from relay.video_service.api.client import Api
 from relay.video_service.api.exchange import Exchange
-from relay.video_service.enrichment import ADDRESS_MAX, LOOKUPS_MAX, REQUESTS_MAX, WatchHistories
+from relay.video_service.enrichment import (
+    ADDRESS_MAX,
+    LOOKUPS_MAX,
+    PAUSE_FIRST_S,
+    PAUSE_MAX_S,
+    REQUESTS_MAX,
+    Pauses,
+    WatchHistories,
+)
 from relay.video_service.history_cache import KEPT_S, PERSONS_MAX, HistoryCache, PersonKey
-from relay.video_service.pauses import FIRST_S, MAX_S, Pauses
 from tests.conftest import ManualClock
 from tests.stub_server import Reply, StubServer, until
 
@@ -283,7 +290,7 @@ async def test_after_a_failure_the_api_is_not_asked_for_a_while(
     assert EMAIL not in str(line)
     assert KEY not in str(line)
     bench.peer.reply = lambda _: said(TOUR)
-    bench.clock.ms += round(FIRST_S * 1000)
+    bench.clock.ms += round(PAUSE_FIRST_S * 1000)
     assert await bench.ask(ada) is not None
 
 
@@ -367,7 +374,7 @@ async def test_a_bug_costs_the_history_and_is_logged_without_the_person(
     assert lines[1]["reason"] == "a bug in the relay: KeyError"
     assert EMAIL not in str(lines)
     bench.has_bug = False
-    bench.clock.ms += round(FIRST_S * 1000)
+    bench.clock.ms += round(PAUSE_FIRST_S * 1000)
     assert await bench.ask(ada) is not None
 
 
@@ -453,9 +460,9 @@ def test_pauses_double_up_to_a_limit_and_start_over_after_a_success(clock: Manua
         while pauses.has("main"):
             clock.ms += 1000
         lengths.append((clock.ms - started_ms) / 1000)
-    assert lengths == [5, 10, 20, 40, 80, 160, MAX_S, MAX_S]
+    assert lengths == [5, 10, 20, 40, 80, 160, PAUSE_MAX_S, PAUSE_MAX_S]
     pauses.end("main")
     pauses.begin("main")
     assert not pauses.has("other")
-    clock.ms += round(FIRST_S * 1000)
+    clock.ms += round(PAUSE_FIRST_S * 1000)
     assert not pauses.has("main")

@@ -10,7 +10,7 @@ from relay.core import signature
 from relay.core.clock import SystemClock
 from relay.core.config_values import Secret
 from relay.core.delivery_rules import WAITS_S
-from relay.video_service.sender import Attempted, Sender
+from relay.video_service.sender import Sender, SendOutcome
 from tests.conftest import ManualClock
 from tests.stub_server import Reply, Request, Script, StubServer
 
@@ -150,7 +150,7 @@ async def test_the_secret_can_be_replaced_between_attempts(
     peer.reply = statuses(401, 202)
     sending = sender()
 
-    def rotate(_: Attempted, __: float | None) -> None:
+    def rotate(_: SendOutcome, __: float | None) -> None:
         sending.secret = Secret("the-secret-after-it")
 
     await sending.send(BODY, watch=rotate)

@@ -8,7 +8,7 @@ from starlette.exceptions import HTTPException
 from relay.admin.api.parameters import Filter, Order
 from relay.admin.services import AdminServices
 from relay.core.event import KINDS
-from relay.core.suggestion import suggestion
+from relay.core.setting_errors import suggestion
 from relay.store.selection import Selection
 
 NAMED_MAX = 20

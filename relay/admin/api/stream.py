@@ -17,7 +17,7 @@ from relay.admin.api.parameters import Number, Text
 from relay.admin.api.recorded import Recorded
 from relay.admin.operation import FRESH, parameters
 from relay.admin.services import AdminServices
-from relay.outbound.cloudevents import rfc3339
+from relay.core.event import rfc3339
 from relay.telemetry.activity_stream import Activity, Subscriber
 
 PATH = "/api/v1/stream"

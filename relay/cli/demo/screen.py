@@ -11,7 +11,7 @@ import orjson
 from relay.cli.demo.environment import Environment
 from relay.cli.demo.opening import AGAIN, FORGED
 from relay.sandbox.model import Attempt
-from relay.video_service.sender import Attempted
+from relay.video_service.sender import SendOutcome
 
 OTHERS_SHOWN = 5
 """Lines per second for events of other senders; further ones are only counted."""
@@ -78,7 +78,7 @@ class Answered(msgspec.Struct, frozen=True):
         )
 
     @classmethod
-    def by_hand(cls, name: str, event_id: str, attempted: Attempted) -> "Answered":
+    def by_hand(cls, name: str, event_id: str, attempted: SendOutcome) -> "Answered":
         return cls(
             name=name,
             event_id=event_id,

@@ -10,7 +10,7 @@ from relay.cli.client import connected
 from relay.cli.output import safe
 from relay.cli.sender_api import SenderApi
 from relay.cli.target import Target
-from relay.core.errors import ApiError, ConfigError
+from relay.core.errors import AdminApiError, ConfigError
 
 TIMEOUT_S = 5.0
 
@@ -24,6 +24,6 @@ def note(
         with connected(target, timeout=TIMEOUT_S) as client:
             order = {"change": change, "endpoint": endpoint}
             client.post(f"/sources/{quote(sender.source, safe='')}/endpoint", order)
-    except (ApiError, ConfigError) as error:
+    except (AdminApiError, ConfigError) as error:
         return safe(str(error))
     return None

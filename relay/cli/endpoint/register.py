@@ -17,7 +17,7 @@ from relay.cli.private_file import SecretFile
 from relay.cli.sender_api import SenderApi, sender_command
 from relay.cli.subscription import listed, parse_events
 from relay.video_service.api.client import Api
-from relay.video_service.api.errors import ApiError
+from relay.video_service.api.errors import ServiceApiError
 from relay.video_service.api.records import Registration, Webhook
 from relay.video_service.sender import parse_url
 
@@ -106,7 +106,7 @@ def _register(
 
     try:
         return sender.ask(create)
-    except ApiError as error:
+    except ServiceApiError as error:
         if error.uncertain:
             error.add_note(_UNCERTAIN)
         raise
@@ -128,7 +128,7 @@ _UNWRITTEN = (
 async def _same_url(api: Api, url: str) -> tuple[Webhook, ...]:
     try:
         return tuple(each for each in await api.webhooks() if each.url == url)
-    except ApiError:
+    except ServiceApiError:
         return ()  # it is only for hints, and the list's path is an assumption
 
 

@@ -10,7 +10,7 @@ QUARANTINE_MS = 15 * 60 * 1000
 
 
 class RelaySide:
-    """The rotation of one source in the running relay; every method raises core's ApiError."""
+    """The rotation of one source in the running relay; every method raises AdminApiError."""
 
     def __init__(self, client: Client, source: str) -> None:
         self._client = client

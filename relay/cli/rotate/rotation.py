@@ -19,7 +19,7 @@ from relay.cli.sender_api import SenderApi
 from relay.core.config_values import Secret
 from relay.core.errors import RelayError
 from relay.core.units import number
-from relay.video_service.api.errors import ApiError
+from relay.video_service.api.errors import ServiceApiError
 
 WAITS_S = (1.0, 5.0)
 """Waits before the API is asked for another secret, because its answer was lost."""
@@ -88,7 +88,7 @@ class Rotation:
             self._journal.write("rotating", begun_ms=now_ms)
             self._say(f"2/5  asking the API for a new secret of {safe(self._sender.endpoint)}")
             secret = self._new_secret()
-        except (ApiError, OSError) as error:
+        except (ServiceApiError, OSError) as error:
             error.add_note(self._given_up(was_armed=was_armed, until=until))
             raise
         self._write(secret, now_ms=now_ms, until=until)
@@ -98,7 +98,7 @@ class Rotation:
         for wait_s in WAITS_S:
             try:
                 return self._ask()
-            except ApiError as error:
+            except ServiceApiError as error:
                 if not error.uncertain:
                     raise
                 self._say(f"     {error.reason}: the secret may have changed; asking for another")
@@ -108,7 +108,7 @@ class Rotation:
     def _ask(self) -> Secret:
         try:
             return self._sender.ask(lambda api: api.rotate_secret(self._sender.endpoint))
-        except ApiError as error:
+        except ServiceApiError as error:
             self._uncertain = self._uncertain or error.uncertain
             raise
 

@@ -13,7 +13,7 @@ import msgspec
 
 from relay.core import sample_events
 from relay.core.clock import Clock
-from relay.video_service.sender import Attempted, Sender, Sent, Watch
+from relay.video_service.sender import Sender, SendOutcome, Sent, Watch
 
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
 
@@ -41,7 +41,7 @@ class Tally(msgspec.Struct):
         if last.acknowledged:
             self.acknowledgements_s.append(last.seconds)
 
-    def attempted(self, attempted: Attempted) -> None:
+    def attempted(self, attempted: SendOutcome) -> None:
         self.attempts += 1
         if not attempted.acknowledged:
             self.failures[attempted.status, attempted.reason] += 1
@@ -119,7 +119,7 @@ class Load:
         await self._free.acquire()
 
     async def _send_one(self, sender: Sender, event: OutgoingEvent, watch: Watch) -> None:
-        def watched(attempted: Attempted, next_s: float | None) -> None:
+        def watched(attempted: SendOutcome, next_s: float | None) -> None:
             self.tally.attempted(attempted)
             watch(attempted, next_s)
 

@@ -9,7 +9,7 @@ import click
 
 from relay.cli.send.load import OutgoingEvent, Tally
 from relay.core.delivery_rules import WAITS_S
-from relay.video_service.sender import Attempted, Watch
+from relay.video_service.sender import SendOutcome, Watch
 
 PROGRESS_EVERY_S = 0.2
 KIND_WIDTH = 14
@@ -56,7 +56,7 @@ class Report:
         """Create the observer of one event's attempts."""
         attempts = 0
 
-        def watched(attempted: Attempted, next_s: float | None) -> None:
+        def watched(attempted: SendOutcome, next_s: float | None) -> None:
             nonlocal attempts
             attempts += 1
             if not self._each_attempt:
@@ -92,7 +92,7 @@ class Report:
             click.echo(_summary(self._tally))
 
 
-def _as_data(event: OutgoingEvent, attempted: Attempted, attempts: int) -> dict[str, Any]:
+def _as_data(event: OutgoingEvent, attempted: SendOutcome, attempts: int) -> dict[str, Any]:
     return {
         "event": event.kind,
         "id": event.id,
@@ -104,7 +104,7 @@ def _as_data(event: OutgoingEvent, attempted: Attempted, attempts: int) -> dict[
     }
 
 
-def _line(event: OutgoingEvent, attempted: Attempted) -> str:
+def _line(event: OutgoingEvent, attempted: SendOutcome) -> str:
     if attempted.acknowledged:
         answer = f"{attempted.status} {attempted.outcome}".ljust(16)
         text = f"{answer} {attempted.seconds * 1000:8.1f} ms"

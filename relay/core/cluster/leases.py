@@ -12,7 +12,7 @@ from relay.core.cluster.timing import TRUST_S
 LeaseState = Literal["held", "draining", "lost"]
 
 
-class Lease(msgspec.Struct):
+class OwnershipLease(msgspec.Struct):
     """One sink's lease: sends start while it is `held`; `draining` is still renewed, `lost` not."""
 
     sink: str
@@ -24,16 +24,16 @@ class Lease(msgspec.Struct):
     """Whether its dispatcher has ended: nothing is in flight, all outcomes are settled."""
 
 
-class Leases:
+class OwnershipLeases:
     """Leases from their acquisition until their dispatchers have ended."""
 
     def __init__(self) -> None:
-        self._leases: dict[str, Lease] = {}
+        self._leases: dict[str, OwnershipLease] = {}
 
     def __contains__(self, sink: str) -> bool:
         return sink in self._leases
 
-    def __iter__(self) -> Iterator[Lease]:
+    def __iter__(self) -> Iterator[OwnershipLease]:
         return iter(self._leases.values())
 
     def __len__(self) -> int:
@@ -52,7 +52,7 @@ class Leases:
         return all(lease.state == "held" for lease in self)
 
     def acquired(self, sink: str, fence: Fence, *, sent_s: float) -> None:
-        self._leases[sink] = Lease(sink, fence, sent_s + TRUST_S)
+        self._leases[sink] = OwnershipLease(sink, fence, sent_s + TRUST_S)
 
     def to_renew(self) -> tuple[tuple[str, Fence], ...]:
         return tuple((lease.sink, lease.fence) for lease in self if lease.state != "lost")
@@ -103,19 +103,19 @@ class Leases:
     def next_deadline_s(self) -> float:
         return min((x.deadline_s for x in self if x.state != "lost"), default=math.inf)
 
-    def to_release(self) -> Lease | None:
+    def to_release(self) -> OwnershipLease | None:
         """Return a lease whose dispatcher has ended for a handover."""
         return next((lease for lease in self if lease.state == "draining" and lease.drained), None)
 
-    def released(self, lease: Lease) -> None:
+    def released(self, lease: OwnershipLease) -> None:
         """Forget a lease, before its release is sent."""
         del self._leases[lease.sink]
 
-    def _find(self, sink: str, fence: Fence) -> Lease | None:
+    def _find(self, sink: str, fence: Fence) -> OwnershipLease | None:
         lease = self._leases.get(sink)
         return lease if lease is not None and lease.fence == fence else None
 
-    def _lose(self, lease: Lease) -> None:
+    def _lose(self, lease: OwnershipLease) -> None:
         lease.state = "lost"
         if lease.drained:
             del self._leases[lease.sink]

@@ -1,11 +1,22 @@
-"""What surveys show of all sinks' ownership: which sinks this member should take, or hand over."""
+"""What surveys show of all sinks' ownership: which sinks this member should take, or hand over.
+
+All members decide alike from the same survey, so two of them rarely try for one sink.
+"""
+
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 
 import msgspec
 
-from relay.core.cluster.balance import designate, handover
-from relay.core.cluster.leases import Leases
+from relay.core.cluster.leases import OwnershipLeases
 from relay.core.cluster.statements import Acquire, OwnershipRow, Surveyed
 from relay.core.cluster.timing import UNCLAIMED_S, WITNESS_S
+
+Members = Mapping[str, AbstractSet[str]]
+"""Live members with the sinks that each is ready to dispatch."""
+
+Holders = Mapping[str, str | None]
+"""Sinks with their holders; None for a free one."""
 
 
 class _Sighting(msgspec.Struct):
@@ -17,7 +28,7 @@ class _Sighting(msgspec.Struct):
     """Since when this member could have taken it."""
 
 
-class Ownership:
+class OwnershipPlanner:
     """Judges surveys for one member.
 
     A server that has just started, or was promoted, may have lost acquisitions and renewals in
@@ -47,7 +58,7 @@ class Ownership:
                 sighting.free_since_s = now_s
 
     def decide(
-        self, survey: Surveyed, leases: Leases, sinks: frozenset[str], now_s: float
+        self, survey: Surveyed, leases: OwnershipLeases, sinks: frozenset[str], now_s: float
     ) -> tuple[Acquire | None, str | None]:
         """Return the acquisition that should follow a survey, and the sink to hand over."""
         if now_s < self._withheld_until_s:
@@ -73,7 +84,7 @@ class Ownership:
             case _:
                 return acquire, None
 
-    def _holder(self, row: OwnershipRow, leases: Leases) -> str | None:
+    def _holder(self, row: OwnershipRow, leases: OwnershipLeases) -> str | None:
         if row.sink in leases:
             return self._member
         if row.holder == self._member:
@@ -92,3 +103,39 @@ class Ownership:
             return False
         mine = self._member in (chosen, row.holder)
         return mine or now_s - free_since_s >= UNCLAIMED_S
+
+
+def designate(members: Members, holders: Holders) -> dict[str, str]:
+    """Choose a member for each free sink that has a taker: the one with the fewest sinks."""
+    loads = _loads(members, holders)
+    chosen: dict[str, str] = {}
+    for sink in sorted(sink for sink, holder in holders.items() if holder is None):
+        takers = [member for member, sinks in members.items() if sink in sinks]
+        if takers:
+            chosen[sink] = taker = min(takers, key=lambda member: (loads[member], member))
+            loads[taker] += 1
+    return chosen
+
+
+def handover(members: Members, holders: Holders) -> tuple[str, str] | None:
+    """Return the sink that should move next, and its holder; None while the sinks are in balance.
+
+    One sink of the member with the most moves at a time, if another has at least two fewer.
+    """
+    loads = _loads(members, holders)
+    if not loads or max(loads.values()) - min(loads.values()) < 2:
+        return None
+    for giver in sorted(members, key=lambda member: (-loads[member], member)):
+        fewer = [member for member in members if loads[member] + 1 < loads[giver]]
+        for sink in sorted((s for s, holder in holders.items() if holder == giver), reverse=True):
+            if any(sink in members[member] for member in fewer):
+                return sink, giver
+    return None
+
+
+def _loads(members: Members, holders: Holders) -> dict[str, int]:
+    loads = dict.fromkeys(members, 0)
+    for holder in holders.values():
+        if holder is not None and holder in loads:
+            loads[holder] += 1
+    return loads

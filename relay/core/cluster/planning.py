@@ -8,27 +8,35 @@ import math
 from collections.abc import Collection, Iterable
 from random import Random
 
-from relay.core.cluster.leases import Leases
-from relay.core.cluster.ownership import Ownership
+from relay.core.cluster.leases import OwnershipLeases
+from relay.core.cluster.ownership import OwnershipPlanner
 from relay.core.cluster.statements import (
     Acquire,
     Acquired,
     Answer,
     Beat,
     Control,
-    Done,
     Fence,
     Leave,
     Poll,
     Polled,
     Release,
+    Released,
     Renewed,
     Statement,
     Survey,
     Surveyed,
 )
-from relay.core.cluster.timing import RENEW_S, RETRY_S, SURVEY_JITTER, SURVEY_S
-from relay.core.cluster.wakeups import PollSchedule
+from relay.core.cluster.timing import (
+    POLL_FAST_FOR_S,
+    POLL_LISTENING_S,
+    POLL_MAX_S,
+    POLL_MIN_S,
+    RENEW_S,
+    RETRY_S,
+    SURVEY_JITTER,
+    SURVEY_S,
+)
 
 
 class Planner:
@@ -46,7 +54,7 @@ class Planner:
         self._member = member
         self._sinks = frozenset(sinks)
         self._random = random
-        self._ownership = Ownership(member)
+        self._ownership = OwnershipPlanner(member)
         self._polls = PollSchedule()
         self._control: tuple[Control, float] | None = None
         """The statement on its way, and the time before it was sent."""
@@ -55,7 +63,7 @@ class Planner:
         self._beat_due_s = self._survey_due_s = -math.inf
         self._control_due_s = -math.inf
         self._leaving = False
-        self.leases = Leases()
+        self.leases = OwnershipLeases()
         """All leases, also those whose dispatchers have to end."""
         self.has_left = False
 
@@ -203,9 +211,9 @@ class Planner:
                     if sink not in self._sinks:
                         self.leases.drain(sink)
                 self.leases.expire(now_s)
-            case Leave(), Done():
+            case Leave(), Released():
                 self.has_left = True
-            case Release(), Done():
+            case Release(), Released():
                 pass
             case _:
                 raise TypeError(f"{type(answer).__name__} answers no {type(statement).__name__}")
@@ -225,3 +233,39 @@ class Planner:
         owned = [sink for sink in answer.sinks if self.leases.is_held(sink)]
         self._polls.answered(now_s, is_news=bool(owned))
         return owned
+
+
+class PollSchedule:
+    """Schedule of a member's polls: frequent while unannounced deliveries arrive."""
+
+    def __init__(self) -> None:
+        self._interval_s = POLL_MAX_S
+        self._news_s = -math.inf
+        self._is_listening = False
+        self._is_announced = False
+        """Whether deliveries were announced since the last look."""
+        self.due_s = -math.inf
+
+    def listens(self, now_s: float, *, is_listening: bool) -> None:
+        """Note whether other members' announcements arrive."""
+        if self._is_listening and not is_listening:
+            self.due_s = min(self.due_s, now_s + RETRY_S)
+        self._is_listening = is_listening
+
+    def announced(self) -> None:
+        """Note that the next look finds deliveries whose sinks are awake already."""
+        self._is_announced = True
+
+    def answered(self, now_s: float, *, is_news: bool) -> None:
+        """Take an answer of a poll or a survey; `is_news`: there are new deliveries."""
+        if is_news and not (self._is_listening and self._is_announced):
+            self._news_s = now_s
+            self._interval_s = POLL_MIN_S
+        elif now_s - self._news_s >= POLL_FAST_FOR_S:
+            longest_s = POLL_LISTENING_S if self._is_listening else POLL_MAX_S
+            self._interval_s = min(2 * self._interval_s, longest_s)
+        self._is_announced = False
+        self.due_s = now_s + self._interval_s
+
+    def lost(self, now_s: float) -> None:
+        self.due_s = now_s + RETRY_S

@@ -18,7 +18,7 @@ class Fence(NamedTuple):
     """Increases with each acquisition of the sink within one history."""
 
 
-class Guard(msgspec.Struct, frozen=True):
+class FenceGuard(msgspec.Struct, frozen=True):
     """Condition of each read and each settlement of a sink's deliveries.
 
     The sink is held by this member under this fence, in the database's present history, and the
@@ -131,7 +131,7 @@ class Polled(msgspec.Struct, frozen=True):
     sinks: frozenset[str]
 
 
-class Done(msgspec.Struct, frozen=True):
+class Released(msgspec.Struct, frozen=True):
     """Answer to a release or a departure."""
 
 
@@ -139,4 +139,4 @@ Control = Beat | Survey | Acquire | Release | Leave
 """Statements of which a member has one on its way at a time."""
 
 Statement = Control | Poll
-Answer = Renewed | Surveyed | Acquired | Polled | Done
+Answer = Renewed | Surveyed | Acquired | Polled | Released

@@ -23,7 +23,7 @@ from relay.core.errors import Misconfigured, SinkError, Temporary
 from relay.outbound import tls
 from relay.outbound.http.guard import GuardedConnector, UnexpectedResponseError, current_use
 from relay.outbound.http.odd_answers import FIELD_BYTES, FIELDS
-from relay.outbound.http.responses import Response, ends_connection
+from relay.outbound.http.responses import HttpResponse, ends_connection
 
 # Its messages may hold URLs, and so secrets.
 logging.getLogger("aiohttp").setLevel(logging.CRITICAL + 1)
@@ -72,7 +72,7 @@ _AFTER_SENDING = (aiohttp.ClientOSError, aiohttp.ClientError)
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
+class HttpEndpoint:
     """A URL as it is sent, and the texts that no excerpt of a response may repeat."""
 
     url: yarl.URL = field(repr=False)
@@ -99,7 +99,7 @@ class Endpoint:
         return self.url.raw_authority
 
 
-class Client:
+class HttpClient:
     """The connections of one sink; the first exchange opens the first of them.
 
     No redirect is followed, no cookie kept, no body decompressed, no proxy of the environment used.
@@ -119,12 +119,12 @@ class Client:
 
     async def exchange(
         self,
-        endpoint: Endpoint,
+        endpoint: HttpEndpoint,
         *,
         method: str = "POST",
         headers: Collection[tuple[str, str]] = (),
         body: bytes = b"",
-    ) -> Response:
+    ) -> HttpResponse:
         """Send one request and read its response within bounds, whatever its status.
 
         Where the response repeats one of the endpoint's secrets, the excerpt says ***.
@@ -151,7 +151,7 @@ class Client:
         else:
             text = _excerpt(content, endpoint.secrets)
             complete = len(content) <= EXCERPT_BYTES
-            return Response(response.status, response.headers, text, complete, content)
+            return HttpResponse(response.status, response.headers, text, complete, content)
         finally:
             use = current_use.get()
             if use is not None and not is_kept:
@@ -161,9 +161,9 @@ class Client:
         raise failure
 
     @asynccontextmanager
-    async def apart(self) -> AsyncIterator["Client"]:
+    async def apart(self) -> AsyncIterator["HttpClient"]:
         """Lend a client with the same settings and connections of its own, which end with it."""
-        client = Client(
+        client = HttpClient(
             timeout_s=self._timeout_s, connections=self._connections, verify=self._verify
         )
         try:

@@ -103,7 +103,7 @@ class _ObservedTransport:
         self._transport.writelines(data)
 
 
-class Guard(asyncio.Protocol):
+class ResponseGuard(asyncio.Protocol):
     """Passes a transport's calls on to aiohttp's protocol, but ends the connection at surplus."""
 
     def __init__(self, transport: asyncio.Transport) -> None:
@@ -247,7 +247,7 @@ class Guard(asyncio.Protocol):
 class Use(NamedTuple):
     """A guarded connection, and the number of the request that it serves."""
 
-    guard: Guard
+    guard: ResponseGuard
     number: int
 
 
@@ -265,7 +265,7 @@ class GuardedConnector(aiohttp.TCPConnector):
             if transport is None:  # lost again; aiohttp raises as it writes
                 return connection
             protocol = transport.get_protocol()
-            guard = protocol if isinstance(protocol, Guard) else Guard(transport)
+            guard = protocol if isinstance(protocol, ResponseGuard) else ResponseGuard(transport)
             if guard.uses == 0 or not guard.is_spent:
                 break
             transport.abort()

@@ -9,17 +9,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC
 from email.utils import parsedate_to_datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 from relay.core import foreign_json
-from relay.core.errors import Misconfigured, Refused, SinkError, Temporary
+from relay.core.errors import Meaning, Misconfigured, Refused, SinkError, Temporary
 
 _DATE_ERRORS = (ValueError, TypeError, IndexError, ArithmeticError)
 """Everything that the date parser raises: an absurd zone is an OverflowError."""
 
 
 @dataclass(frozen=True, slots=True)
-class Response:
+class HttpResponse:
     """A response as far as it was read; `complete` says that `excerpt` is all of it."""
 
     status: int
@@ -31,44 +31,35 @@ class Response:
     """The bytes as read, with any secret in them: to be parsed, never to be shown."""
 
 
-class Classification(NamedTuple):
-    """The error that a status outside 2xx raises, and its sentence for the operator."""
-
-    error: type[SinkError]
-    text: str
-
-
-_BY_CLASS = {
-    3: Classification(
-        Misconfigured, "a redirect, which is never followed: put the final URL into the config"
-    ),
-    4: Classification(Refused, "the destination refuses this event"),
-    5: Classification(Temporary, "the destination has a fault"),
+_BY_CLASS: dict[int, Meaning] = {
+    3: (Misconfigured, "a redirect, which is never followed: put the final URL into the config"),
+    4: (Refused, "the destination refuses this event"),
+    5: (Temporary, "the destination has a fault"),
 }
 
-MEANINGS: dict[int, Classification] = {
+MEANINGS: dict[int, Meaning] = {
     **{status: _BY_CLASS[status // 100] for status in range(300, 600)},
-    401: Classification(Misconfigured, "the destination does not know our credentials"),
-    402: Classification(Misconfigured, "the destination requires payment"),
-    403: Classification(Misconfigured, "our credentials do not permit this"),
-    404: Classification(Misconfigured, "nothing is at this URL"),
-    405: Classification(Misconfigured, "the URL does not take this method"),
-    407: Classification(Misconfigured, "a proxy requires credentials"),
-    408: Classification(Temporary, "the destination gave up waiting for our request"),
-    410: Classification(Misconfigured, "the URL is gone for good"),
-    413: Classification(Refused, "the event is too large for the destination"),
-    415: Classification(Refused, "the destination does not take this type of content"),
-    421: Classification(Misconfigured, "the destination does not serve this host name"),
-    425: Classification(Temporary, "the destination asks for it later"),
-    426: Classification(Misconfigured, "the destination requires another protocol"),
-    429: Classification(Temporary, "the destination asks for a slower pace"),
-    502: Classification(Temporary, "the server behind the destination fails"),
-    503: Classification(Temporary, "the destination cannot serve now"),
-    504: Classification(Temporary, "the server behind the destination does not answer"),
+    401: (Misconfigured, "the destination does not know our credentials"),
+    402: (Misconfigured, "the destination requires payment"),
+    403: (Misconfigured, "our credentials do not permit this"),
+    404: (Misconfigured, "nothing is at this URL"),
+    405: (Misconfigured, "the URL does not take this method"),
+    407: (Misconfigured, "a proxy requires credentials"),
+    408: (Temporary, "the destination gave up waiting for our request"),
+    410: (Misconfigured, "the URL is gone for good"),
+    413: (Refused, "the event is too large for the destination"),
+    415: (Refused, "the destination does not take this type of content"),
+    421: (Misconfigured, "the destination does not serve this host name"),
+    425: (Temporary, "the destination asks for it later"),
+    426: (Misconfigured, "the destination requires another protocol"),
+    429: (Temporary, "the destination asks for a slower pace"),
+    502: (Temporary, "the server behind the destination fails"),
+    503: (Temporary, "the destination cannot serve now"),
+    504: (Temporary, "the server behind the destination does not answer"),
 }
 """Every status from 300 to 599; 2xx alone is success (outgoing-http.md, section 3)."""
 
-_UNKNOWN = Classification(Temporary, "a status that HTTP does not have")
+_UNKNOWN = (Temporary, "a status that HTTP does not have")
 
 
 def ends_connection(status: int) -> bool:
@@ -79,10 +70,10 @@ def ends_connection(status: int) -> bool:
     """
     if 200 <= status < 300 or status == 429:
         return False
-    return MEANINGS.get(status, _UNKNOWN).error is not Refused
+    return MEANINGS.get(status, _UNKNOWN)[0] is not Refused
 
 
-def raise_for_status(response: Response, *, now_ms: int, method: str | None = None) -> None:
+def raise_for_status(response: HttpResponse, *, now_ms: int, method: str | None = None) -> None:
     """Return for a 2xx; raises Temporary, Refused or Misconfigured as `MEANINGS` says.
 
     `method` is named in the error where it is not the one that events are sent with.
@@ -90,27 +81,22 @@ def raise_for_status(response: Response, *, now_ms: int, method: str | None = No
     status = response.status
     if 200 <= status < 300:
         return
-    classification = MEANINGS.get(status, _UNKNOWN)
     said = f"{status}" if method is None else f"{status} to {method}"
-    raise error(classification, response, said=said, now_ms=now_ms)
+    raise error(MEANINGS.get(status, _UNKNOWN), response, said=said, now_ms=now_ms)
 
 
-def error(
-    classification: Classification, response: Response, *, said: str, now_ms: int
-) -> SinkError:
+def error(meaning: Meaning, response: HttpResponse, *, said: str, now_ms: int) -> SinkError:
     """Make the error of a response; `said` sums the response up for the operator."""
-    result = classification.error(
-        f"{said}: {classification.text}",
-        status=response.status,
-        answer=response.excerpt,
-        about_event=True,
+    kind, text = meaning
+    result = kind(
+        f"{said}: {text}", status=response.status, answer=response.excerpt, about_event=True
     )
     if isinstance(result, Temporary):
         result.retry_after_ms = retry_after_ms(response.headers, now_ms=now_ms)
     return result
 
 
-def document(response: Response) -> Mapping[str, Any]:
+def document(response: HttpResponse) -> Mapping[str, Any]:
     """Return the response's JSON object, or an empty one."""
     try:
         read = foreign_json.decode(response.body)

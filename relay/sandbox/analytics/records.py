@@ -1,15 +1,25 @@
 """Analytics as the API writes them; docs/video-service.md lists the names."""
 
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 
-from relay.sandbox.model import Lead, Workspace
-from relay.sandbox.times import written
+from relay.core.event import rfc3339_or_none
+from relay.sandbox.model import Workspace
 
 
 class Record(msgspec.Struct, rename="camel", kw_only=True):
     """Base of the records."""
+
+    @classmethod
+    def copy_of(cls, model: msgspec.Struct, **more: Any) -> Self:
+        """Take what is not given from the model's fields of the same names; times become texts."""
+        for name in cls.__struct_fields__:
+            if name not in more and hasattr(model, name):
+                more[name] = getattr(model, name)
+            elif name not in more:
+                more[name] = rfc3339_or_none(getattr(model, f"{name.removesuffix('_at')}_ms"))
+        return cls(**more)
 
 
 class VideoName(Record):
@@ -46,16 +56,6 @@ class Submission(Record):
     name: str
     fields: dict[str, Any]
     created_at: str
-
-    @classmethod
-    def of(cls, lead: Lead) -> "Submission":
-        return cls(
-            id=lead.id,
-            email=lead.email,
-            name=lead.name,
-            fields=lead.fields,
-            created_at=written(lead.created_ms),
-        )
 
 
 class SessionRecord(Record):

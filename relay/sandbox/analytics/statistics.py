@@ -1,8 +1,10 @@
-"""Statistics of the workspace and of single videos in a period."""
+"""Statistics of the workspace and of single videos in a period, and custom reports of it."""
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable
-from typing import TypeVar
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any, Literal, TypeVar
+
+import msgspec
 
 from relay.sandbox import coverage
 from relay.sandbox.analytics.period import Period, day
@@ -29,6 +31,23 @@ _T = TypeVar("_T", bound=Hashable)
 TOP_PAGES = 10
 RETENTION_STEP = 5
 """Percent between two points of the retention."""
+
+GroupBy = Literal["video", "day", "country", "device", "page"]
+Metric = Literal["plays", "viewers", "watchedSeconds", "leads"]
+
+_GROUPS: dict[str, Callable[[Session], str]] = {
+    "video": lambda session: session.video,
+    "day": lambda session: day(session.started_ms).isoformat(),
+    "country": lambda session: session.country,
+    "device": lambda session: session.device,
+    "page": lambda session: session.page,
+}
+_METRICS: dict[str, str] = {
+    "plays": "plays",
+    "viewers": "viewers",
+    "watchedSeconds": "watched_seconds",
+    "leads": "leads",
+}
 
 
 def workspace_stats(workspace: Workspace, period: Period) -> WorkspaceStats:
@@ -85,6 +104,19 @@ def comparison(workspace: Workspace, video_ids: Iterable[str], period: Period) -
     )
 
 
+def report_rows(
+    workspace: Workspace, period: Period, *, group_by: str, metrics: list[str]
+) -> list[dict[str, Any]]:
+    """Return a row of a report for each group that was played, in the order of their names."""
+    groups: dict[str, list[Session]] = {}
+    for session in period.select(workspace.sessions.values()):
+        groups.setdefault(_GROUPS[group_by](session), []).append(session)
+    return [
+        {group_by: _shown(workspace, group_by, name)} | _values(groups[name], metrics)
+        for name in sorted(groups)
+    ]
+
+
 def figures(sessions: Iterable[Session]) -> Figures:
     """Return the figures of some views."""
     sessions = list(sessions)
@@ -97,6 +129,15 @@ def figures(sessions: Iterable[Session]) -> Figures:
         leads=sum(len(session.submitted) for session in sessions),
         completion_rate=round(len(finished) / len(watched), 4) if watched else 0.0,
     )
+
+
+def _shown(workspace: Workspace, group_by: str, name: str) -> str | VideoName:
+    return VideoName.of(workspace, name) if group_by == "video" else name
+
+
+def _values(sessions: list[Session], metrics: list[str]) -> dict[str, Any]:
+    all_figures = figures(sessions)
+    return {metric: getattr(all_figures, _METRICS[metric]) for metric in metrics}
 
 
 def _of_video(workspace: Workspace, video_id: str, period: Period) -> list[Session]:
@@ -118,16 +159,8 @@ def _all_videos(workspace: Workspace, sessions: Iterable[Session]) -> list[Video
 def _video_figures(
     workspace: Workspace, video_id: str, sessions: Iterable[Session]
 ) -> VideoFigures:
-    all_figures = figures(sessions)
-    return VideoFigures(
-        id=video_id,
-        title=workspace.titles[video_id],
-        plays=all_figures.plays,
-        viewers=all_figures.viewers,
-        watched_seconds=all_figures.watched_seconds,
-        leads=all_figures.leads,
-        completion_rate=all_figures.completion_rate,
-    )
+    all_figures = msgspec.structs.asdict(figures(sessions))
+    return VideoFigures(id=video_id, title=workspace.titles[video_id], **all_figures)
 
 
 def _retention(sessions: Iterable[Session]) -> list[RetentionPoint]:

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable
 
-from relay.core.event import folded
+from relay.core.event import folded, rfc3339
 from relay.sandbox import coverage
 from relay.sandbox.analytics.records import (
     ClickRecord,
@@ -19,7 +19,6 @@ from relay.sandbox.analytics.records import (
 )
 from relay.sandbox.errors import Refusal
 from relay.sandbox.model import Session, Workspace
-from relay.sandbox.times import written, written_or_none
 
 PAGE_MAX = 1000
 """Sessions on a page (video-service.md, section 8)."""
@@ -88,8 +87,8 @@ def _watched(workspace: Workspace, sessions: list[Session], now_ms: int) -> Watc
         watched_seconds=watched_seconds(sessions),
         watched_percent=coverage.percent(coverage.shares(sessions)),
         finished=any(session.finished for session in sessions),
-        first_watched_at=written(sessions[0].started_ms),
-        last_watched_at=written(max(session.ended_ms or now_ms for session in sessions)),
+        first_watched_at=rfc3339(sessions[0].started_ms),
+        last_watched_at=rfc3339(max(session.ended_ms or now_ms for session in sessions)),
     )
 
 
@@ -97,22 +96,12 @@ def _record(workspace: Workspace, session: Session) -> SessionRecord:
     viewer = None
     if session.email is not None:
         viewer = ViewerName(email=session.email, name=session.name)
-    return SessionRecord(
-        id=session.id,
+    return SessionRecord.copy_of(
+        session,
         video=VideoName.of(workspace, session.video),
         viewer=viewer,
-        started_at=written(session.started_ms),
-        ended_at=written_or_none(session.ended_ms),
         watched_seconds=watched_seconds((session,)),
         watched_percent=coverage.percent(coverage.shares((session,))),
-        finished=session.finished,
-        country=session.country,
-        device=session.device,
-        page=session.page,
-        utm=session.utm,
-        clicked=[
-            ClickRecord(label=each.label, url=each.url, at=written(each.at_ms))
-            for each in session.clicked
-        ],
-        submitted=[Submission.of(lead) for lead in session.submitted],
+        clicked=[ClickRecord.copy_of(click) for click in session.clicked],
+        submitted=[Submission.copy_of(lead) for lead in session.submitted],
     )

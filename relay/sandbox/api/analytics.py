@@ -1,16 +1,19 @@
 """Analytics: statistics, sessions, a viewer's history, reports (section 4); every key may read."""
 
+from collections.abc import Sequence
 from datetime import date
 from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
-from relay.sandbox.analytics import reports, spreadsheet, statistics, views
+from relay.core import csv_table
+from relay.sandbox.analytics import statistics, views
 from relay.sandbox.analytics.period import DAYS_MAX, DEFAULT_DAYS, Period, period
 from relay.sandbox.analytics.records import (
     Comparison,
     Live,
+    Record,
     RetentionPoint,
     SessionPage,
     VideoFigures,
@@ -18,7 +21,7 @@ from relay.sandbox.analytics.records import (
     ViewerHistory,
     WorkspaceStats,
 )
-from relay.sandbox.api.operation import Answer, Body, Call, Csv, Id, Operation, Parameters
+from relay.sandbox.api.operation import Body, Call, Csv, Id, Operation, Parameters
 from relay.sandbox.errors import Refusal, unknown
 from relay.sandbox.model import Report, Workspace
 
@@ -68,15 +71,15 @@ class CompareQuery(InPeriod, kw_only=True):
 class NewReport(Body):
     """What a report groups by and shows; `save` gives it a name and keeps it."""
 
-    group_by: reports.GroupBy
-    metrics: Annotated[list[reports.Metric], Meta(min_length=1, max_length=4)]
+    group_by: statistics.GroupBy
+    metrics: Annotated[list[statistics.Metric], Meta(min_length=1, max_length=4)]
     days: Days | None = None
     from_date: date | None = msgspec.field(name="from", default=None)
     to_date: date | None = msgspec.field(name="to", default=None)
     save: Annotated[str, Meta(min_length=1, max_length=200)] | None = None
 
 
-class ReportRecord(Answer):
+class ReportRecord(Record):
     """A report; one that was not saved has neither id nor name."""
 
     id: str | None
@@ -88,7 +91,7 @@ class ReportRecord(Answer):
     to_date: str | None = msgspec.field(name="to")
 
 
-class ReportAnswer(Answer):
+class ReportAnswer(Record):
     """A report and what it shows now; a row has its group under the group's name."""
 
     report: ReportRecord
@@ -99,7 +102,7 @@ def read_stats(call: Call, query: StatsQuery) -> WorkspaceStats | Csv:
     """Read the workspace's statistics; as CSV, a line for each video."""
     stats = statistics.workspace_stats(_present(call), _period(call, query))
     if query.format == "csv":
-        return Csv(spreadsheet.table(VideoFigures, stats.videos))
+        return Csv(_table(VideoFigures, stats.videos))
     return stats
 
 
@@ -107,7 +110,7 @@ def read_video_stats(call: Call, query: VideoStatsQuery) -> VideoStats | Csv:
     """Read a video's statistics; as CSV, its audience retention."""
     stats = statistics.video_stats(_present(call), query.id, _period(call, query))
     if query.format == "csv":
-        return Csv(spreadsheet.table(RetentionPoint, stats.retention))
+        return Csv(_table(RetentionPoint, stats.retention))
     return stats
 
 
@@ -184,19 +187,18 @@ def _answer(call: Call, report: Report) -> ReportAnswer:
         now_ms=call.services.schedule.now_ms(),
     )
     return ReportAnswer(
-        report=ReportRecord(
-            id=report.id or None,
-            name=report.name,
-            group_by=report.group_by,
-            metrics=report.metrics,
-            days=report.days,
-            from_date=report.from_date,
-            to_date=report.to_date,
-        ),
-        rows=reports.rows(
+        report=ReportRecord.copy_of(report, id=report.id or None),
+        rows=statistics.report_rows(
             _present(call), in_period, group_by=report.group_by, metrics=report.metrics
         ),
     )
+
+
+def _table(kind: type[Record], records: Sequence[Record]) -> str:
+    """Write a line of names, which are those of the JSON answers, and one line for each record."""
+    names = [field.encode_name for field in msgspec.structs.fields(kind)]
+    rows = (record.values() for record in msgspec.to_builtins(records))
+    return csv_table.text([names, *rows])
 
 
 _UNKNOWN = {404: "There is no such video."}

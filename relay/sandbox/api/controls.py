@@ -5,11 +5,11 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from relay.sandbox.api.operation import Answer, Body, Control, Id, Parameters
+from relay.sandbox.analytics.records import Record
+from relay.sandbox.api.operation import Body, Control, Id, Parameters
 from relay.sandbox.api.videos import Title, VideoAnswer, VideoRecord
-from relay.sandbox.model import Access, Key
+from relay.sandbox.model import Access
 from relay.sandbox.services import Services
-from relay.sandbox.times import written, written_or_none
 
 PREFIX = "/sandbox"
 SPEED_MAX = 100_000
@@ -18,7 +18,7 @@ Seconds = Annotated[float, Meta(ge=0, le=1_000_000)]
 Length = Annotated[float, Meta(gt=0, le=1_000_000)]
 
 
-class KeyRecord(Answer):
+class KeyRecord(Record):
     """A key with its value, which the service would show only once."""
 
     id: str
@@ -29,26 +29,14 @@ class KeyRecord(Answer):
     last_used_at: str | None
     revoked_at: str | None
 
-    @classmethod
-    def of(cls, key: Key) -> "KeyRecord":
-        return cls(
-            id=key.id,
-            name=key.name,
-            access=key.access,
-            value=key.value,
-            created_at=written(key.created_ms),
-            last_used_at=written_or_none(key.last_used_ms),
-            revoked_at=written_or_none(key.revoked_ms),
-        )
 
-
-class KeyAnswer(Answer):
+class KeyAnswer(Record):
     """One key."""
 
     key: KeyRecord
 
 
-class KeyList(Answer):
+class KeyList(Record):
     """All keys."""
 
     keys: list[KeyRecord]
@@ -61,7 +49,7 @@ class NewKey(Body):
     access: Access
 
 
-class Clock(Answer):
+class Clock(Record):
     """How fast the sandbox's time runs."""
 
     speed: float
@@ -117,17 +105,17 @@ class Failure(Body):
 
 def list_keys(services: Services, _: Parameters) -> KeyList:
     """List the keys with their values."""
-    return KeyList(keys=[KeyRecord.of(key) for key in services.workspace.keys.values()])
+    return KeyList(keys=[KeyRecord.copy_of(key) for key in services.workspace.keys.values()])
 
 
 def create_key(services: Services, _: Parameters, body: NewKey) -> KeyAnswer:
     """Create a key."""
-    return KeyAnswer(key=KeyRecord.of(services.keys.create(body.name, body.access)))
+    return KeyAnswer(key=KeyRecord.copy_of(services.keys.create(body.name, body.access)))
 
 
 def revoke_key(services: Services, key: Id) -> KeyAnswer:
     """Revoke a key, at once."""
-    return KeyAnswer(key=KeyRecord.of(services.keys.revoke(key.id)))
+    return KeyAnswer(key=KeyRecord.copy_of(services.keys.revoke(key.id)))
 
 
 def read_clock(services: Services, _: Parameters) -> Clock:

@@ -32,10 +32,6 @@ class Body(msgspec.Struct, rename="camel", forbid_unknown_fields=True, kw_only=T
     """Base of a request's body."""
 
 
-class Answer(msgspec.Struct, rename="camel", kw_only=True):
-    """Base of an answer."""
-
-
 class Csv(str):
     """An answer that is a spreadsheet."""
 
@@ -61,7 +57,7 @@ class Operation(msgspec.Struct, frozen=True):
     """A handler with its method and path; its signature and its docstring describe the rest.
 
     A handler takes the call, the parameters, and the body if there is one, and returns an
-    `Answer`, a `Csv`, or None for 204; it raises Refusal.
+    `Record`, a `Csv`, or None for 204; it raises Refusal.
     """
 
     method: str

@@ -7,7 +7,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from relay.sandbox.api.operation import Answer, Body, Call, Id, Operation, Parameters
+from relay.sandbox.analytics.records import Record
+from relay.sandbox.api.operation import Body, Call, Id, Operation, Parameters
 from relay.sandbox.api.videos import Title, VideoAnswer, VideoRecord
 from relay.sandbox.model import Access, Upload
 from relay.sandbox.services import Services
@@ -42,7 +43,7 @@ class NewUpload(Body):
     """A media type of video or audio."""
 
 
-class UploadTarget(Answer):
+class UploadTarget(Record):
     """Where the bytes go, with exactly these headers."""
 
     url: str
@@ -55,14 +56,14 @@ class UploadTarget(Answer):
         return cls(url=url, method="PUT", headers=upload.headers)
 
 
-class UploadAnswer(Answer):
+class UploadAnswer(Record):
     """A new video, and where its file goes."""
 
     video: VideoRecord
     upload: UploadTarget
 
 
-class Part(Answer):
+class Part(Record):
     """A part of a file that is still to come."""
 
     number: int
@@ -75,21 +76,21 @@ class Part(Answer):
         return cls(number=upload.part or 0, size=upload.size, upload=target)
 
 
-class ArrivedPart(Answer):
+class ArrivedPart(Record):
     """A part of a file that has arrived."""
 
     number: int
     size: int
 
 
-class Parts(Answer):
+class Parts(Record):
     """All parts of a file, in order."""
 
     part_size: int
     parts: list[Part]
 
 
-class PartsLeft(Answer):
+class PartsLeft(Record):
     """The parts that arrived, and those that did not, with new URLs."""
 
     part_size: int
@@ -153,42 +154,17 @@ def storage_routes(services: Services) -> list[Route]:
 _WRITE: Access = "Read & write videos"
 _FORBIDDEN_STATE = {409: "The state of the upload forbids it."}
 
-OPERATIONS = (
+_NEITHER = {415: "The file is neither video nor audio."}
+
+OPERATIONS = tuple(
     Operation(
-        "POST",
-        "/v1/videos/uploads",
-        create_upload,
-        access=_WRITE,
-        status=201,
-        problems={415: "The file is neither video nor audio."},
-    ),
-    Operation(
-        "POST",
-        "/v1/videos/{id}/complete",
-        complete_upload,
-        access=_WRITE,
-        problems=_FORBIDDEN_STATE,
-    ),
-    Operation(
-        "POST",
-        "/v1/videos/{id}/multipart",
-        begin_parts,
-        access=_WRITE,
-        status=201,
-        problems=_FORBIDDEN_STATE,
-    ),
-    Operation(
-        "POST",
-        "/v1/videos/{id}/multipart/resume",
-        resume_parts,
-        access=_WRITE,
-        problems=_FORBIDDEN_STATE,
-    ),
-    Operation(
-        "POST",
-        "/v1/videos/{id}/multipart/complete",
-        complete_parts,
-        access=_WRITE,
-        problems=_FORBIDDEN_STATE,
-    ),
+        "POST", f"/v1/videos/{path}", handler, access=_WRITE, status=status, problems=problems
+    )
+    for path, handler, status, problems in (
+        ("uploads", create_upload, 201, _NEITHER),
+        ("{id}/complete", complete_upload, 200, _FORBIDDEN_STATE),
+        ("{id}/multipart", begin_parts, 201, _FORBIDDEN_STATE),
+        ("{id}/multipart/resume", resume_parts, 200, _FORBIDDEN_STATE),
+        ("{id}/multipart/complete", complete_parts, 200, _FORBIDDEN_STATE),
+    )
 )

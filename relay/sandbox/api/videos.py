@@ -4,11 +4,11 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from relay.sandbox.api.operation import Answer, Body, Call, Id, Operation, Parameters, Url
+from relay.sandbox.analytics.records import Record
+from relay.sandbox.api.operation import Body, Call, Id, Operation, Parameters, Url
 from relay.sandbox.errors import Refusal
 from relay.sandbox.library import processed
 from relay.sandbox.model import Video, VideoStatus
-from relay.sandbox.times import written
 
 PAGE = 100
 PAGE_MAX = 1000
@@ -17,7 +17,7 @@ Limit = Annotated[int, Meta(ge=1, le=PAGE_MAX)]
 Title = Annotated[str, Meta(min_length=1, max_length=500)]
 
 
-class VideoRecord(Answer):
+class VideoRecord(Record):
     """A video of the library, in Trash too; the unknown is null until processing has ended."""
 
     id: str
@@ -38,31 +38,22 @@ class VideoRecord(Answer):
     @classmethod
     def of(cls, video: Video) -> "VideoRecord":
         known = processed(video)
-        return cls(
-            id=video.id,
-            title=video.title,
-            filename=video.filename,
-            type=video.type,
-            size=video.size,
-            status=video.status,
-            version=video.version,
+        return cls.copy_of(
+            video,
             duration_seconds=known["durationSeconds"],
             width=known["width"],
             height=known["height"],
             error_message=video.error,
-            trashed=video.trashed,
-            created_at=written(video.created_ms),
-            updated_at=written(video.updated_ms),
         )
 
 
-class VideoAnswer(Answer):
+class VideoAnswer(Record):
     """One video."""
 
     video: VideoRecord
 
 
-class Videos(Answer):
+class Videos(Record):
     """A page of the library, the oldest videos first."""
 
     videos: list[VideoRecord]

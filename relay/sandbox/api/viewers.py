@@ -6,8 +6,9 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from relay.sandbox.analytics.records import Record
 from relay.sandbox.api.controls import PREFIX
-from relay.sandbox.api.operation import Answer, Body, Control, Parameters
+from relay.sandbox.api.operation import Body, Control, Parameters
 from relay.sandbox.errors import Refusal
 from relay.sandbox.services import Services
 from relay.sandbox.truth import Truth, truth
@@ -38,13 +39,13 @@ class Form(Body, kw_only=True):
     fields: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
-class ViewStarted(Answer):
+class ViewStarted(Record):
     """The view that has begun."""
 
     session: str
 
 
-class FormSubmitted(Answer):
+class FormSubmitted(Record):
     """The lead that was captured, and the view that it came from."""
 
     lead: str

@@ -5,9 +5,9 @@ from typing import Annotated
 from msgspec import Meta
 
 from relay.core.event import KINDS
-from relay.sandbox.api.operation import Answer, Body, Call, Id, Operation, Parameters, Url
-from relay.sandbox.model import Attempt, AttemptState, Endpoint
-from relay.sandbox.times import written
+from relay.sandbox.analytics.records import Record
+from relay.sandbox.api.operation import Body, Call, Id, Operation, Parameters, Url
+from relay.sandbox.model import AttemptState, Endpoint
 
 Kind = Annotated[str, Meta(extra_json_schema={"enum": KINDS})]
 
@@ -25,7 +25,7 @@ class Events(Body):
     events: list[Kind]
 
 
-class WebhookRecord(Answer):
+class WebhookRecord(Record):
     """A webhook endpoint, without its secret."""
 
     id: str
@@ -33,42 +33,33 @@ class WebhookRecord(Answer):
     events: list[str]
     created_at: str
 
-    @classmethod
-    def of(cls, endpoint: Endpoint) -> "WebhookRecord":
-        return cls(
-            id=endpoint.id,
-            url=endpoint.url,
-            events=endpoint.events,
-            created_at=written(endpoint.created_ms),
-        )
 
-
-class WebhookAnswer(Answer):
+class WebhookAnswer(Record):
     """One endpoint."""
 
     webhook: WebhookRecord
 
 
-class WebhookWithSecret(Answer):
+class WebhookWithSecret(Record):
     """An endpoint with its signing secret, which is shown this once."""
 
     webhook: WebhookRecord
     secret: str
 
 
-class WebhookList(Answer):
+class WebhookList(Record):
     """All endpoints, the oldest first."""
 
     webhooks: list[WebhookRecord]
 
 
-class SentTest(Answer):
+class SentTest(Record):
     """The id of the `webhook.test` that is sent now."""
 
     event_id: str
 
 
-class Delivery(Answer):
+class Delivery(Record):
     """One attempt to deliver an event, with the beginning of its response."""
 
     id: str
@@ -81,22 +72,8 @@ class Delivery(Answer):
     started_at: str
     duration_ms: int | None
 
-    @classmethod
-    def of(cls, attempt: Attempt) -> "Delivery":
-        return cls(
-            id=attempt.id,
-            event_id=attempt.event_id,
-            event=attempt.event,
-            attempt=attempt.number,
-            state=attempt.state,
-            status=attempt.status,
-            response=attempt.response,
-            started_at=written(attempt.started_ms),
-            duration_ms=attempt.duration_ms,
-        )
 
-
-class Deliveries(Answer):
+class Deliveries(Record):
     """The last 50 attempts, the newest first."""
 
     deliveries: list[Delivery]
@@ -110,18 +87,18 @@ def create_webhook(call: Call, _: Parameters, body: NewWebhook) -> WebhookWithSe
 def list_webhooks(call: Call, _: Parameters) -> WebhookList:
     """List the endpoints."""
     endpoints = call.services.workspace.endpoints.values()
-    return WebhookList(webhooks=[WebhookRecord.of(endpoint) for endpoint in endpoints])
+    return WebhookList(webhooks=[WebhookRecord.copy_of(endpoint) for endpoint in endpoints])
 
 
 def read_webhook(call: Call, webhook: Id) -> WebhookAnswer:
     """Read one endpoint."""
-    return WebhookAnswer(webhook=WebhookRecord.of(call.services.webhooks.get(webhook.id)))
+    return WebhookAnswer(webhook=WebhookRecord.copy_of(call.services.webhooks.get(webhook.id)))
 
 
 def set_events(call: Call, webhook: Id, body: Events) -> WebhookAnswer:
     """Change the events of an endpoint."""
     endpoint = call.services.webhooks.set_events(webhook.id, body.events)
-    return WebhookAnswer(webhook=WebhookRecord.of(endpoint))
+    return WebhookAnswer(webhook=WebhookRecord.copy_of(endpoint))
 
 
 def rotate_secret(call: Call, webhook: Id) -> WebhookWithSecret:
@@ -142,11 +119,11 @@ def send_test(call: Call, webhook: Id) -> SentTest:
 def list_deliveries(call: Call, webhook: Id) -> Deliveries:
     """List the last attempts for an endpoint."""
     attempts = call.services.webhooks.attempts(webhook.id)
-    return Deliveries(deliveries=[Delivery.of(attempt) for attempt in attempts])
+    return Deliveries(deliveries=[Delivery.copy_of(each, attempt=each.number) for each in attempts])
 
 
 def _with_secret(endpoint: Endpoint) -> WebhookWithSecret:
-    return WebhookWithSecret(webhook=WebhookRecord.of(endpoint), secret=endpoint.secret)
+    return WebhookWithSecret(webhook=WebhookRecord.copy_of(endpoint), secret=endpoint.secret)
 
 
 OPERATIONS = tuple(

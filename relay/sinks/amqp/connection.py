@@ -18,7 +18,7 @@ from yarl import URL
 
 from relay.core import timeouts
 from relay.core.errors import Misconfigured, SinkError, Temporary
-from relay.outbound import connect_errors, tls
+from relay.outbound import tls
 
 ERRORS = (aiormq.AMQPError, OSError, RuntimeError)
 """Everything that the library raises where the connection or the broker is at fault."""
@@ -42,7 +42,7 @@ _LIMIT = re.compile(r"limit \(\d+\) is reached")
 logging.getLogger("aiormq").setLevel(logging.CRITICAL + 1)
 
 
-class Connection:
+class AmqpConnection:
     """The library's connection over `_Stream`, which can be cut whatever the peer does."""
 
     def __init__(self, url: URL, context: ssl.SSLContext | None) -> None:
@@ -270,7 +270,7 @@ def _connect_failure(error: Exception, last: bytes) -> SinkError:
             closed.unmarshal(last[4:])  # behind the numbers of its class and method
             return _host_failure(closed.reply_code, closed.reply_text)
     cause = error.__cause__ or error
-    return connect_errors.failure(cause, peer="broker") or Temporary("could not connect")
+    return tls.connect_failure(cause, peer="broker") or Temporary("could not connect")
 
 
 def _host_failure(code: int | None, text: str) -> SinkError:

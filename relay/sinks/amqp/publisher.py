@@ -16,7 +16,7 @@ from aiormq import spec
 from relay.core.delivery import SinkResponse
 from relay.core.errors import Misconfigured, Refused, SinkError, Temporary
 from relay.outbound.batching import is_cancelled
-from relay.sinks.amqp.connection import ERRORS, LOST, Connection
+from relay.sinks.amqp.connection import ERRORS, LOST, AmqpConnection
 
 _SMALL_BYTES = 2048
 """Of headers' values: with their names and the other properties, the smallest frame holds them."""
@@ -34,13 +34,15 @@ class Publication(msgspec.Struct, eq=False):
     """None while it is unknown whether the broker has the message."""
 
 
-class Publisher:
+class AmqpPublisher:
     """Publishes on one channel, where no two messages of one id are unconfirmed at once.
 
     The library matches a returned message to its confirm by the id alone.
     """
 
-    def __init__(self, connection: Connection, channel: aiormq.Channel, *, exchange: str) -> None:
+    def __init__(
+        self, connection: AmqpConnection, channel: aiormq.Channel, *, exchange: str
+    ) -> None:
         self.connection = connection
         self.was_blocked = False
         """Whether an alarm of the broker has blocked a send until its timeout."""
@@ -67,7 +69,7 @@ class Publisher:
         is_open = known is self._channel and not self._channel.is_closed
         return is_open and self.connection.is_usable
 
-    def hand_over(self) -> Connection | None:
+    def hand_over(self) -> AmqpConnection | None:
         """Give up the connection, which outlives its channel; None where it is lost."""
         if not self.connection.is_usable:
             return None

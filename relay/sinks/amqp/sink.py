@@ -20,8 +20,8 @@ from relay.core.setting_errors import Faults
 from relay.core.sink import BatchSettings
 from relay.outbound import message, sink_url, tls
 from relay.outbound.publishing import PublishingSink
-from relay.sinks.amqp.connection import BLOCKED, EXCHANGE, Connection
-from relay.sinks.amqp.publisher import Publication, Publisher
+from relay.sinks.amqp.connection import BLOCKED, EXCHANGE, AmqpConnection
+from relay.sinks.amqp.publisher import AmqpPublisher, Publication
 
 SHORT_MAX_BYTES = 255
 """A short string of AMQP 0-9-1, section 4.2.5.3; routing keys and message ids are such."""
@@ -58,7 +58,7 @@ class Settings(BatchSettings, tls.TlsSettings, frozen=True, kw_only=True):
     concurrency: int = 64
 
 
-class AmqpSink(PublishingSink[Publication, Publisher]):
+class AmqpSink(PublishingSink[Publication, AmqpPublisher]):
     """Publishes on one channel of one connection."""
 
     tries_together = 2
@@ -92,7 +92,7 @@ class AmqpSink(PublishingSink[Publication, Publisher]):
         key = self._key.resolve(event)
         return Publication(key, self._properties(event), event.body)
 
-    async def _connect(self, replaced: Publisher | None) -> Publisher:
+    async def _connect(self, replaced: AmqpPublisher | None) -> AmqpPublisher:
         if replaced is None or not replaced.was_blocked:
             # A broker that closes the channel keeps the connection.
             return await self._open(None if replaced is None else replaced.hand_over())
@@ -101,14 +101,14 @@ class AmqpSink(PublishingSink[Publication, Publisher]):
         replaced.was_blocked = False
         return replaced
 
-    async def _open(self, connection: Connection | None) -> Publisher:
+    async def _open(self, connection: AmqpConnection | None) -> AmqpPublisher:
         if connection is None:
-            connection = Connection(self._url, self._context)
+            connection = AmqpConnection(self._url, self._context)
             await connection.open()
         channel = await connection.open_channel()
-        return Publisher(connection, channel, exchange=self._settings.exchange)
+        return AmqpPublisher(connection, channel, exchange=self._settings.exchange)
 
-    async def _unblocked(self) -> Publisher | None:
+    async def _unblocked(self) -> AmqpPublisher | None:
         """Connect once more; return None where publishers are blocked there, too."""
         publisher, is_welcome = await self._open(None), False
         connection = publisher.connection
@@ -120,7 +120,7 @@ class AmqpSink(PublishingSink[Publication, Publisher]):
                 connection.abort()
         return publisher if is_welcome else None
 
-    async def _examine(self, publisher: Publisher) -> str | None:
+    async def _examine(self, publisher: AmqpPublisher) -> str | None:
         connection, unasked = publisher.connection, []
         if self._settings.exchange:
             await connection.find_exchange(self._settings.exchange)
@@ -134,7 +134,7 @@ class AmqpSink(PublishingSink[Publication, Publisher]):
             raise Temporary(BLOCKED)
         return f"not asked: {' and '.join(unasked)}" if unasked else None
 
-    async def _ask_right(self, connection: Connection) -> bool:
+    async def _ask_right(self, connection: AmqpConnection) -> bool:
         exchange, keys = self._settings.exchange, self._key.samples(self._settings)
         return all([await connection.ask_right(exchange, key) for key in keys])
 

@@ -14,7 +14,7 @@ import msgspec
 from relay.core.clock import Clock
 from relay.core.config_values import Secret
 from relay.core.delivery import SinkResponse
-from relay.core.event import Event
+from relay.core.event import Event, rfc3339
 from relay.core.setting_errors import Faults
 from relay.outbound import cloudevents, sink_url, tls, watched
 from relay.outbound.http import client as http_client
@@ -52,12 +52,12 @@ class HttpSink:
 
     def __init__(
         self,
-        client: http_client.Client,
+        client: http_client.HttpClient,
         clock: Clock,
         *,
         settings: Settings,
         url: httpx.URL,
-        endpoint: http_client.Endpoint,
+        endpoint: http_client.HttpEndpoint,
     ) -> None:
         self._client = client
         self._clock = clock
@@ -103,7 +103,7 @@ class HttpSink:
             *standard_webhooks.headers(self._keys, id_=id_, now_s=now_s, body=event.body),
             ("relay-event", cloudevents.header_value(event.kind)),
             ("relay-source", cloudevents.header_value(event.source)),
-            ("relay-received-at", cloudevents.rfc3339(event.received_ms)),
+            ("relay-received-at", rfc3339(event.received_ms)),
             *((("relay-reconstructed", "true"),) if event.reconstructed else ()),
             *(cloudevents.headers(event) if self._format == "cloudevents" else ()),
             *self._watched(event),
@@ -131,10 +131,12 @@ def build(settings: Settings, clock: Clock) -> HttpSink:
     with faults.collect():
         verify = tls.context(settings) if tls.is_asked_for(settings) else None
     faults.raise_all()
-    client = http_client.Client(
+    client = http_client.HttpClient(
         timeout_s=settings.timeout.seconds, connections=settings.concurrency, verify=verify
     )
-    endpoint = http_client.Endpoint.of(settings.url.reveal(), secrets=_secret_texts(settings, url))
+    endpoint = http_client.HttpEndpoint.of(
+        settings.url.reveal(), secrets=_secret_texts(settings, url)
+    )
     return HttpSink(client, clock, settings=settings, url=url, endpoint=endpoint)
 
 
@@ -178,7 +180,7 @@ def _authorization(url: httpx.URL) -> Headers:
     return [("authorization", f"Basic {credentials.decode()}")]
 
 
-def _fixed_headers(endpoint: http_client.Endpoint, own: Headers) -> Headers:
+def _fixed_headers(endpoint: http_client.HttpEndpoint, own: Headers) -> Headers:
     defaults = {
         "host": endpoint.authority,
         "content-type": "application/json",

@@ -1,4 +1,4 @@
-"""Records that are produced together, and their outcomes."""
+"""Records that are produced together, and their outcomes: shared by all parts of the sink."""
 
 import asyncio
 from contextlib import suppress
@@ -7,7 +7,7 @@ from typing import NamedTuple
 from relay.core.delivery import SinkResponse
 
 
-class Record(NamedTuple):
+class KafkaRecord(NamedTuple):
     """One event as Kafka takes it."""
 
     topic: str
@@ -19,7 +19,7 @@ class Record(NamedTuple):
 Outcome = SinkResponse | Exception | None
 
 
-class Batch:
+class ProduceBatch:
     """Collects the outcomes of records that were produced together."""
 
     def __init__(self, count: int) -> None:

@@ -7,14 +7,14 @@ from typing import Any
 from relay.core import timeouts
 from relay.core.delivery import SinkResponse
 from relay.core.errors import Refused, SinkError, Temporary
-from relay.sinks.kafka.batch import Record
+from relay.sinks.kafka.batch import KafkaRecord
 from relay.sinks.kafka.producer import BATCH_BYTES, Producer
 
 _MANY = 10_000
 """Maximum number of records in a batch."""
 
 
-class Cluster:
+class KafkaProducer:
     """Delivers records, each with an outcome of its own."""
 
     def __init__(self, options: Mapping[str, Any], *, limit_s: float) -> None:
@@ -38,7 +38,9 @@ class Cluster:
         for error in (await self._producer(_MANY).find(topics, until_s=until_s)).values():
             raise error
 
-    async def deliver(self, records: Mapping[int, Record]) -> dict[int, SinkResponse | Exception]:
+    async def deliver(
+        self, records: Mapping[int, KafkaRecord]
+    ) -> dict[int, SinkResponse | Exception]:
         """Write records, those of one key in their order; outcomes are by the records' numbers."""
         outcomes = await self._deliver(records, _MANY)
         # A broker refuses whole batches; only a record sent alone proves to be at fault.
@@ -68,7 +70,7 @@ class Cluster:
         return producer
 
     async def _deliver(
-        self, records: Mapping[int, Record], batch_records: int
+        self, records: Mapping[int, KafkaRecord], batch_records: int
     ) -> dict[int, SinkResponse | Exception]:
         """Deliver again what another delivery purged when it gave up, as long as there is time."""
         outcomes: dict[int, SinkResponse | Exception] = {}

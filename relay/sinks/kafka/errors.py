@@ -7,11 +7,9 @@ from collections.abc import Mapping
 
 from confluent_kafka import KafkaError
 
-from relay.core.errors import Misconfigured, Refused, SinkError, Temporary
+from relay.core.errors import Meaning, Misconfigured, Refused, SinkError, Temporary
 
-Classification = tuple[type[SinkError], str]
-
-MEANINGS: Mapping[str, Classification] = {
+MEANINGS: Mapping[str, Meaning] = {
     "UNKNOWN_TOPIC_OR_PART": (Misconfigured, "the topic {topic} does not exist"),
     "_UNKNOWN_TOPIC": (Misconfigured, "the topic {topic} does not exist"),
     "TOPIC_EXCEPTION": (Misconfigured, "the name of the topic {topic} is not allowed"),
@@ -39,7 +37,7 @@ MEANINGS: Mapping[str, Classification] = {
 }
 """By `KafkaError.name()`; all others are temporary."""
 
-DETAILS: Mapping[str, tuple[tuple[str, Classification], ...]] = {
+DETAILS: Mapping[str, tuple[tuple[str, Meaning], ...]] = {
     "_AUTHENTICATION": (
         ("Unsupported SASL mechanism", (Misconfigured, "the broker lacks this sasl_mechanism")),
         ("current SASL state", (Misconfigured, "the broker does not expect SASL here")),
@@ -76,8 +74,6 @@ OF_TOPIC = frozenset(
 def classify(error: KafkaError, *, topic: str = "") -> SinkError:
     name, text = error.name(), error.str()
     kind, reason = MEANINGS.get(name, (Temporary, f"Kafka failed with {name}"))
-    for part, classification in DETAILS.get(name, ()):
-        if part in text:
-            kind, reason = classification
-            break
+    details = (meaning for part, meaning in DETAILS.get(name, ()) if part in text)
+    kind, reason = next(details, (kind, reason))
     return kind(reason.format(topic=topic), about_event=name in OF_TOPIC)

@@ -20,7 +20,7 @@ from confluent_kafka import KafkaError, KafkaException, Message
 
 from relay.core.delivery import SinkResponse
 from relay.core.errors import Misconfigured, SinkError, Temporary
-from relay.sinks.kafka.batch import Batch, Outcome, Record
+from relay.sinks.kafka.batch import KafkaRecord, Outcome, ProduceBatch
 from relay.sinks.kafka.errors import classify
 
 BATCH_BYTES = 65_536
@@ -110,7 +110,7 @@ class Producer:
         return errors
 
     async def deliver(
-        self, records: Mapping[int, Record], *, until_s: float
+        self, records: Mapping[int, KafkaRecord], *, until_s: float
     ) -> Mapping[int, Outcome]:
         """Write to topics that were found; outcomes are by the records' numbers.
 
@@ -122,9 +122,9 @@ class Producer:
             return await self._deliver(records, until_s)
 
     async def _deliver(
-        self, records: Mapping[int, Record], until_s: float
+        self, records: Mapping[int, KafkaRecord], until_s: float
     ) -> Mapping[int, Outcome]:
-        batch = Batch(len(records))
+        batch = ProduceBatch(len(records))
         for number, record in records.items():
             self._produce(record, number, batch)
         self._work.set()
@@ -171,7 +171,7 @@ class Producer:
             self._abandoned = True
             self._work.set()
 
-    def _produce(self, record: Record, number: int, batch: Batch) -> None:
+    def _produce(self, record: KafkaRecord, number: int, batch: ProduceBatch) -> None:
         topic, key, value, headers = record
         report = partial(self._report, batch, number)
         try:
@@ -182,7 +182,7 @@ class Producer:
             batch.add(number, Temporary("the client's queue is full"))
 
     def _report(
-        self, batch: Batch, number: int, error: KafkaError | None, message: Message
+        self, batch: ProduceBatch, number: int, error: KafkaError | None, message: Message
     ) -> None:
         """Called in the client's thread."""
         try:

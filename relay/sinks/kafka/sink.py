@@ -14,8 +14,8 @@ from relay.core.setting_errors import Faults
 from relay.core.sink import BatchSettings, Outcomes
 from relay.outbound import message, tls
 from relay.outbound.batching import BatchOnlySink, prepare
-from relay.sinks.kafka.batch import Record
-from relay.sinks.kafka.cluster import Cluster
+from relay.sinks.kafka.batch import KafkaRecord
+from relay.sinks.kafka.cluster import KafkaProducer
 
 _SHARE = 0.8
 """Share of the sink's timeout, so that a failure still has its reason."""
@@ -61,13 +61,13 @@ class KafkaSink(BatchOnlySink):
         settings: Settings,
         *,
         topic: message.DestinationTemplate,
-        key: message.Target | None,
+        key: message.MessageTarget | None,
         options: dict[str, str],
     ) -> None:
         self._settings = settings
         self._topic = topic
         self._key = key
-        self._cluster = Cluster(options, limit_s=settings.timeout.seconds * _SHARE)
+        self._cluster = KafkaProducer(options, limit_s=settings.timeout.seconds * _SHARE)
 
     async def send_batch(self, events: Sequence[Event]) -> Outcomes:
         records, failures = await prepare(self._record, events)
@@ -89,9 +89,9 @@ class KafkaSink(BatchOnlySink):
     async def close(self) -> None:
         await self._cluster.close()
 
-    def _record(self, event: Event) -> Record:
+    def _record(self, event: Event) -> KafkaRecord:
         headers = list[tuple[str, str | bytes | None]](self._headers(event).items())
-        return Record(self._topic.resolve(event), self._key_of(event), event.body, headers)
+        return KafkaRecord(self._topic.resolve(event), self._key_of(event), event.body, headers)
 
     def _key_of(self, event: Event) -> bytes | None:
         key = event.video_id() if self._key is None else self._key.resolve(event)

@@ -23,7 +23,7 @@ from paho.mqtt.reasoncodes import ReasonCode
 
 from relay.core.config_values import Secret
 from relay.core.errors import SinkError, Temporary
-from relay.outbound import connect_errors, tls
+from relay.outbound import tls
 from relay.sinks.mqtt.errors import NO_QOS, PROTOCOL_ERROR, TOO_LARGE, classify, login_refused
 
 LOST = "the connection was lost"
@@ -82,7 +82,7 @@ class Broker(msgspec.Struct, frozen=True):
     password: Secret | None
 
 
-class Connection:
+class MqttConnection:
     """Publishes with QoS 1 and reports each PUBACK; usable until `on_end` is called."""
 
     on_puback: Callable[[int, int], None]
@@ -222,12 +222,12 @@ class Connection:
         self.on_end(code)
 
 
-async def connect(broker: Broker) -> Connection:
+async def connect(broker: Broker) -> MqttConnection:
     """Open a connection and log in; raises SinkError."""
     try:
-        connection = Connection(await _open(broker))
+        connection = MqttConnection(await _open(broker))
     except Exception as error:  # noqa: BLE001  of whatever kind, there is no connection
-        failure = connect_errors.failure(error, peer="broker") or Temporary("could not connect")
+        failure = tls.connect_failure(error, peer="broker") or Temporary("could not connect")
         raise failure from None
     try:
         await connection.login()

@@ -5,7 +5,7 @@ brokers.md, section 10; a CONNACK refuses a client, so that no event is ever `Re
 
 from collections.abc import Mapping
 
-from relay.core.errors import Misconfigured, Refused, SinkError, Temporary
+from relay.core.errors import Meaning, Misconfigured, Refused, SinkError, Temporary
 
 NO_SUBSCRIBER = 0x10
 """PUBACK's "no matching subscribers": the broker took the message and dropped it."""
@@ -19,7 +19,7 @@ TOO_LARGE = 0x95
 NO_QOS = 0x9B
 MOVED = 0x9D
 
-MEANINGS: Mapping[int, tuple[type[SinkError], str]] = {
+MEANINGS: Mapping[int, Meaning] = {
     0x84: (Misconfigured, "the broker does not speak MQTT 5"),
     0x85: (Misconfigured, "the broker does not accept this client_id"),
     0x86: (Misconfigured, "wrong username or password"),

@@ -11,7 +11,7 @@ from paho.mqtt.properties import Properties
 
 from relay.core import timeouts
 from relay.core.errors import Refused, SinkError, Temporary
-from relay.sinks.mqtt.connection import LOST, Connection
+from relay.sinks.mqtt.connection import LOST, MqttConnection
 from relay.sinks.mqtt.errors import OF_MESSAGE, SUCCESS, TOO_LARGE, classify
 
 
@@ -35,10 +35,10 @@ class Publication:
     done: asyncio.Future[None] = field(init=False)
 
 
-class Publisher:
+class MqttPublisher:
     """Keeps within the broker's limits, with at most `concurrency` messages in flight."""
 
-    def __init__(self, connection: Connection, *, concurrency: int) -> None:
+    def __init__(self, connection: MqttConnection, *, concurrency: int) -> None:
         self.connection = connection
         self._slots = asyncio.Semaphore(min(concurrency, connection.receive_maximum))
         self._in_flight: dict[int, Publication] = {}

@@ -22,7 +22,7 @@ from relay.outbound import message, sink_url, tls
 from relay.outbound.publishing import PublishingSink
 from relay.sinks.mqtt.connection import Broker, connect
 from relay.sinks.mqtt.errors import NO_SUBSCRIBER
-from relay.sinks.mqtt.publisher import Publication, Publisher
+from relay.sinks.mqtt.publisher import MqttPublisher, Publication
 
 STRING_MAX_BYTES = 65_535
 """MQTT 5.0, section 1.5.4: of topics, names and values."""
@@ -73,7 +73,7 @@ class Settings(BatchSettings, tls.TlsSettings, frozen=True, kw_only=True):
     concurrency: int = 32
 
 
-class MqttSink(PublishingSink[Publication, Publisher]):
+class MqttSink(PublishingSink[Publication, MqttPublisher]):
     """Publishes over one connection."""
 
     tries_alone = 5
@@ -117,15 +117,15 @@ class MqttSink(PublishingSink[Publication, Publisher]):
         properties.UserProperty = list(pairs.items())
         return Publication(event.kind, topic, event.body, properties)
 
-    async def _connect(self, replaced: Publisher | None) -> Publisher:  # noqa: ARG002
+    async def _connect(self, replaced: MqttPublisher | None) -> MqttPublisher:  # noqa: ARG002
         if self._settings.client_id:
             # The broker would end them itself, by a DISCONNECT that blames the config.
             for publisher in self._uses:
                 publisher.connection.abort()
         connection = await connect(self._broker)
-        return Publisher(connection, concurrency=self._settings.concurrency)
+        return MqttPublisher(connection, concurrency=self._settings.concurrency)
 
-    async def _examine(self, publisher: Publisher) -> str:
+    async def _examine(self, publisher: MqttPublisher) -> str:
         await publisher.connection.ping()
         return "logged in; MQTT cannot be asked for the right to publish, or for subscribers"
 

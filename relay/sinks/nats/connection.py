@@ -16,14 +16,14 @@ from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
 from relay.core.delivery import SinkResponse
-from relay.core.errors import Misconfigured, Refused, SinkError, Temporary
-from relay.outbound import connect_errors, tls
-from relay.sinks.nats.credentials import Server
-from relay.sinks.nats.stream import Stream, not_nats
+from relay.core.errors import Meaning, Misconfigured, Refused, SinkError, Temporary
+from relay.outbound import tls
+from relay.sinks.nats.credentials import NatsServer
+from relay.sinks.nats.stream import BoundedStream, not_nats
 
 LOST = "the connection was lost"
 
-REFUSALS: Mapping[str, tuple[type[SinkError], str]] = {
+REFUSALS: Mapping[str, Meaning] = {
     "authorization": (
         Misconfigured,
         "wrong user, password, token or credentials, or credentials that have ended",
@@ -60,13 +60,13 @@ class Request(msgspec.Struct, eq=False):
         self.settled.set()
 
 
-class Connection:
+class NatsConnection:
     """A client that never reconnects: the library would then send messages that were given up."""
 
-    def __init__(self, server: Server, context: ssl.SSLContext) -> None:
+    def __init__(self, server: NatsServer, context: ssl.SSLContext) -> None:
         self._server = server
         self._context = context
-        self._stream = Stream(needs_tls=server.tls)
+        self._stream = BoundedStream(needs_tls=server.tls)
         self._client = Client()
         # The library has no parameter for it, and its own closes only once all is sent.
         self._client._transport = self._stream  # noqa: SLF001
@@ -210,7 +210,7 @@ class Connection:
 
     async def _certificate_verdict(self) -> SinkError | None:
         """Connect once more, to read the server's verdict on our certificate."""
-        stream, url = Stream(needs_tls=True), urlparse(self._server.url)
+        stream, url = BoundedStream(needs_tls=True), urlparse(self._server.url)
         try:
             await stream.connect(url, _LINE_MAX_BYTES, _VERDICT_S)
             await stream.readline()  # its INFO comes before TLS begins
@@ -229,7 +229,7 @@ class Connection:
 
 
 def _failure(error: Exception) -> SinkError:
-    unreached = connect_errors.failure(error, peer="server")
+    unreached = tls.connect_failure(error, peer="server")
     if unreached is not None:
         return unreached
     text = str(error).lower() if isinstance(error, NatsError) else ""

@@ -12,7 +12,7 @@ import nkeys
 from relay.core.config_values import read_text
 
 
-class Server(msgspec.Struct, frozen=True):
+class NatsServer(msgspec.Struct, frozen=True):
     """One address to try, with its credentials beside it rather than in it."""
 
     url: str
@@ -20,12 +20,12 @@ class Server(msgspec.Struct, frozen=True):
     login: Mapping[str, Any]
 
 
-def servers(addresses: str, *, secure: bool) -> tuple[Server, ...]:
+def servers(addresses: str, *, secure: bool) -> tuple[NatsServer, ...]:
     """Read comma-separated addresses; raises ValueError, whose text repeats none of them."""
     return tuple(_server(text.strip(), secure=secure) for text in addresses.split(","))
 
 
-def _server(text: str, *, secure: bool) -> Server:
+def _server(text: str, *, secure: bool) -> NatsServer:
     try:
         url = urlsplit(text if "://" in text else f"nats://{text}")
         host, port = url.hostname, url.port
@@ -36,7 +36,7 @@ def _server(text: str, *, secure: bool) -> Server:
     names = ("user", "password") if url.password is not None else ("token",)
     values = (unquote(text) for text in (url.username, url.password) if text is not None)
     address = f"[{host}]" if ":" in host else host
-    return Server(
+    return NatsServer(
         f"{url.scheme}://{address}:{port or 4222}",
         tls=secure or url.scheme == "tls",
         login=dict(zip(names, values, strict=False)),

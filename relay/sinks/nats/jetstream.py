@@ -9,9 +9,9 @@ import msgspec
 from nats.aio.msg import Msg
 
 from relay.core.delivery import SinkResponse
-from relay.core.errors import Misconfigured, Refused, SinkError, Temporary
+from relay.core.errors import Meaning, Misconfigured, Refused, SinkError, Temporary
 
-MEANINGS: Mapping[int, tuple[type[SinkError], str]] = {
+MEANINGS: Mapping[int, Meaning] = {
     10002: (Temporary, "the account's JetStream limits are reached"),
     10008: (Temporary, "JetStream is not available at the moment"),
     10023: (Temporary, "the server has no resources left"),
@@ -35,7 +35,7 @@ _LIMITS = ("max_msgs", "max_bytes", "max_msgs_per_subject")
 _EXCERPT_BYTES = 1024
 
 
-class Failure(msgspec.Struct):
+class JetStreamError(msgspec.Struct):
     """The `error` of a reply."""
 
     code: int = 0
@@ -53,17 +53,17 @@ class StreamConfig(msgspec.Struct):
     max_msgs_per_subject: int = -1
 
 
-class Document(msgspec.Struct):
+class JetStreamReply(msgspec.Struct):
     """The fields of JetStream's replies that are read here."""
 
     stream: str = ""
     seq: int = 0
     streams: tuple[str, ...] | None = None
     config: StreamConfig | None = None
-    error: Failure | None = None
+    error: JetStreamError | None = None
 
 
-_decode = msgspec.json.Decoder(Document).decode
+_decode = msgspec.json.Decoder(JetStreamReply).decode
 
 
 def outcome(reply: Msg, subject: str, *, stream: str | None) -> SinkResponse | SinkError:
@@ -92,7 +92,7 @@ def has_no_responders(reply: Msg) -> bool:
     return reply.headers is not None and reply.headers.get("Status") == "503"
 
 
-def read(reply: Msg) -> Document:
+def read(reply: Msg) -> JetStreamReply:
     """Decode a reply; raises the error in it as `MEANINGS` has it."""
     try:
         document = _decode(reply.data)
@@ -110,7 +110,7 @@ def read(reply: Msg) -> Document:
     )
 
 
-def losses(details: Document) -> str | None:
+def losses(details: JetStreamReply) -> str | None:
     """Return how a stream loses unread messages; None where it keeps them."""
     stream = details.config
     if stream is None or stream.discard != "old":

@@ -12,7 +12,7 @@ from nats.aio.msg import Msg
 from relay.core import timeouts
 from relay.core.errors import Misconfigured, SinkError, Temporary
 from relay.sinks.nats import jetstream
-from relay.sinks.nats.connection import Connection, Request
+from relay.sinks.nats.connection import NatsConnection, Request
 
 _STREAMS_OF = "$JS.API.STREAM.NAMES"
 _DETAILS_OF = "$JS.API.STREAM.INFO"
@@ -23,7 +23,7 @@ _ANSWER_S = 2.0
 _NO_QUORUM = "JetStream does not answer: too few servers of the cluster may be up for a quorum"
 
 
-class Publisher(Connection):
+class NatsPublisher(NatsConnection):
     """A connection that also asks why no stream has taken a message."""
 
     async def publish(self, requests: Sequence[Request]) -> None:

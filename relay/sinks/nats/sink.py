@@ -19,8 +19,8 @@ from relay.outbound import cloudevents, message, tls, watched
 from relay.outbound.publishing import PublishingSink
 from relay.sinks.nats import credentials, jetstream
 from relay.sinks.nats.connection import Request
-from relay.sinks.nats.credentials import Server
-from relay.sinks.nats.publisher import Publisher
+from relay.sinks.nats.credentials import NatsServer
+from relay.sinks.nats.publisher import NatsPublisher
 
 SUBJECT_MAX_BYTES = 1024
 """Far below the server's max_control_line, which ends the connection."""
@@ -61,14 +61,14 @@ class Settings(BatchSettings, tls.TlsSettings, frozen=True, kw_only=True):
     concurrency: int = 64
 
 
-class NatsSink(PublishingSink[Request, Publisher]):
+class NatsSink(PublishingSink[Request, NatsPublisher]):
     """Publishes over one connection."""
 
     def __init__(
         self,
         settings: Settings,
         *,
-        servers: tuple[Server, ...],
+        servers: tuple[NatsServer, ...],
         subject: message.DestinationTemplate,
         context: ssl.SSLContext,
     ) -> None:
@@ -97,7 +97,7 @@ class NatsSink(PublishingSink[Request, Publisher]):
             message.outcome = jetstream.outcome(reply, self._subject.source, stream=stream)
         return message.outcome
 
-    async def _examine(self, publisher: Publisher) -> str | None:
+    async def _examine(self, publisher: NatsPublisher) -> str | None:
         names: set[str] = set()
         for subject in self._subject.samples(self._settings):
             streams = await publisher.streams(subject)
@@ -109,11 +109,11 @@ class NatsSink(PublishingSink[Request, Publisher]):
         asked = "a stream takes the subject; NATS cannot be asked for the right to publish"
         return asked + warnings
 
-    async def _connect(self, replaced: Publisher | None) -> Publisher:
+    async def _connect(self, replaced: NatsPublisher | None) -> NatsPublisher:
         failures: list[SinkError] = []
         options = self._options()
         for server in self._servers:
-            connection = Publisher(server, self._context)
+            connection = NatsPublisher(server, self._context)
             try:
                 await connection.open(**options)
             except SinkError as error:

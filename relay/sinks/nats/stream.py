@@ -34,7 +34,7 @@ class _Info(msgspec.Struct, omit_defaults=True):
     tls_required: bool = False
 
 
-class Stream(Transport):
+class BoundedStream(Transport):
     """Read and written by the library, whose own stream closes once the server has taken all."""
 
     def __init__(self, *, needs_tls: bool) -> None:

@@ -11,7 +11,7 @@ from relay.core.config_values import Duration
 from relay.core.errors import Misconfigured
 from relay.outbound.http import client as http_client
 from relay.outbound.http import responses
-from relay.outbound.http.responses import Response
+from relay.outbound.http.responses import HttpResponse
 from relay.sinks.pubsub import errors
 from relay.sinks.pubsub import tokens as google_tokens
 
@@ -33,7 +33,7 @@ class Topics:
         self,
         project_url: str,
         *,
-        tokens: google_tokens.Tokens | None,
+        tokens: google_tokens.AccessTokens | None,
         clock: Clock,
         timeout: Duration,
         connections: int,
@@ -42,9 +42,9 @@ class Topics:
         self._project_url = project_url
         self._tokens = tokens
         self._clock = clock
-        self._client = http_client.Client(timeout_s=timeout.seconds, connections=connections)
+        self._client = http_client.HttpClient(timeout_s=timeout.seconds, connections=connections)
 
-    async def publish(self, topic: str, body: bytes) -> Response:
+    async def publish(self, topic: str, body: bytes) -> HttpResponse:
         """Publish the messages of a request's JSON; returns a 2xx, and raises SinkError."""
         return await self._ask("POST", topic, ":publish", body)
 
@@ -66,7 +66,9 @@ class Topics:
             await self._tokens.close()
         await self._client.close()
 
-    async def _ask(self, method: str, topic: str, verb: str = "", body: bytes = b"") -> Response:
+    async def _ask(
+        self, method: str, topic: str, verb: str = "", body: bytes = b""
+    ) -> HttpResponse:
         token = {} if self._tokens is None else await self._tokens.headers()
         if token:
             timeouts.restart()  # the wait for a token is no part of the request's time
@@ -81,6 +83,6 @@ class Topics:
 
 
 @lru_cache(maxsize=64)
-def _endpoint(project_url: str, topic: str, verb: str) -> http_client.Endpoint:
+def _endpoint(project_url: str, topic: str, verb: str) -> http_client.HttpEndpoint:
     """Cached, because parsing one costs as much as some messages."""
-    return http_client.Endpoint.of(f"{project_url}/topics/{quote(topic, safe='')}{verb}")
+    return http_client.HttpEndpoint.of(f"{project_url}/topics/{quote(topic, safe='')}{verb}")

@@ -87,7 +87,7 @@ class Transport(transport.Request):
     """Sends the library's requests, which it makes in a thread, through the event loop."""
 
     def __init__(self, timeout: Duration) -> None:
-        self.client = http_client.Client(timeout_s=timeout.seconds, connections=1)
+        self.client = http_client.HttpClient(timeout_s=timeout.seconds, connections=1)
         self.loop: asyncio.AbstractEventLoop
         """Set before the first request."""
         self._timeout_s = timeout.seconds
@@ -104,7 +104,7 @@ class Transport(transport.Request):
     ) -> _Response:
         host, path = urlsplit(url).hostname, urlsplit(url).path
         exchange = self.client.exchange(
-            http_client.Endpoint.of(url),
+            http_client.HttpEndpoint.of(url),
             method=method,
             headers=(headers or {}).items(),
             body=body or b"",

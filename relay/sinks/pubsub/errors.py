@@ -5,31 +5,28 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from relay.core.errors import Misconfigured, Refused, Temporary
+from relay.core.errors import Meaning, Misconfigured, Refused, Temporary
 from relay.outbound.http import responses
-from relay.outbound.http.responses import Classification, Response, document
+from relay.outbound.http.responses import HttpResponse, document
 
-MEANINGS: Mapping[str, Classification] = {
-    "UNAUTHENTICATED": Classification(Misconfigured, "Google does not accept the credentials"),
-    "PERMISSION_DENIED": Classification(
-        Misconfigured, "the credentials do not permit this on the topic"
+MEANINGS: Mapping[str, Meaning] = {
+    "UNAUTHENTICATED": (Misconfigured, "Google does not accept the credentials"),
+    "PERMISSION_DENIED": (Misconfigured, "the credentials do not permit this on the topic"),
+    "NOT_FOUND": (Misconfigured, "the topic or its project does not exist"),
+    "FAILED_PRECONDITION": (
+        Misconfigured,
+        "the project's billing, the topic's key or its allowed regions forbid it",
     ),
-    "NOT_FOUND": Classification(Misconfigured, "the topic or its project does not exist"),
-    "FAILED_PRECONDITION": Classification(
-        Misconfigured, "the project's billing, the topic's key or its allowed regions forbid it"
-    ),
-    "UNIMPLEMENTED": Classification(
-        Misconfigured, "what is at this address does not know the method"
-    ),
-    "INVALID_ARGUMENT": Classification(Refused, "Pub/Sub does not take the message"),
-    "OUT_OF_RANGE": Classification(Refused, "Pub/Sub does not take the message"),
-    "RESOURCE_EXHAUSTED": Classification(Temporary, "a quota of the project is used up"),
-    "ABORTED": Classification(Temporary, "Pub/Sub broke it off"),
-    "CANCELLED": Classification(Temporary, "Pub/Sub broke it off"),
-    "DEADLINE_EXCEEDED": Classification(Temporary, "Pub/Sub did not manage it in time"),
-    "INTERNAL": Classification(Temporary, "Pub/Sub has a fault"),
-    "UNAVAILABLE": Classification(Temporary, "Pub/Sub cannot serve now"),
-    "UNKNOWN": Classification(Temporary, "Pub/Sub has a fault"),
+    "UNIMPLEMENTED": (Misconfigured, "what is at this address does not know the method"),
+    "INVALID_ARGUMENT": (Refused, "Pub/Sub does not take the message"),
+    "OUT_OF_RANGE": (Refused, "Pub/Sub does not take the message"),
+    "RESOURCE_EXHAUSTED": (Temporary, "a quota of the project is used up"),
+    "ABORTED": (Temporary, "Pub/Sub broke it off"),
+    "CANCELLED": (Temporary, "Pub/Sub broke it off"),
+    "DEADLINE_EXCEEDED": (Temporary, "Pub/Sub did not manage it in time"),
+    "INTERNAL": (Temporary, "Pub/Sub has a fault"),
+    "UNAVAILABLE": (Temporary, "Pub/Sub cannot serve now"),
+    "UNKNOWN": (Temporary, "Pub/Sub has a fault"),
 }
 """Meanings by google.rpc.Code; a response without one is classified by its HTTP status."""
 
@@ -38,7 +35,7 @@ SILENT = "Pub/Sub did not say what became of the message"
 _REASON = re.compile("[A-Z][A-Z0-9_]{1,62}")
 
 
-def raise_for_status(response: Response, *, now_ms: int) -> None:
+def raise_for_status(response: HttpResponse, *, now_ms: int) -> None:
     """Return for a 2xx; raises Temporary, Refused or Misconfigured.
 
     Google's own words, or a proxy's, are left out: they may quote the message or the token.
@@ -46,17 +43,17 @@ def raise_for_status(response: Response, *, now_ms: int) -> None:
     response = replace(response, excerpt="")
     error = document(response).get("error")
     code = error.get("status") if isinstance(error, dict) else None
-    classification = MEANINGS.get(code) if isinstance(code, str) else None
-    if 200 <= response.status < 300 or classification is None or not isinstance(error, dict):
+    meaning = MEANINGS.get(code) if isinstance(code, str) else None
+    if 200 <= response.status < 300 or meaning is None or not isinstance(error, dict):
         responses.raise_for_status(response, now_ms=now_ms)
         return
     said = ", ".join([f"{response.status} {code}", *_reasons(error)])
-    failure = responses.error(classification, response, said=said, now_ms=now_ms)
+    failure = responses.error(meaning, response, said=said, now_ms=now_ms)
     failure.about_event = code != "UNAUTHENTICATED"
     raise failure
 
 
-def ids(response: Response, count: int) -> list[str | None]:
+def ids(response: HttpResponse, count: int) -> list[str | None]:
     """Name the ids of the messages of one request, in their order; None for one without.
 
     Of an answer with too few or too many of them, or with one twice, none is believed.

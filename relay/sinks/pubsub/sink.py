@@ -9,10 +9,9 @@ import os
 import re
 from base64 import b64encode
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
-import msgspec
 import orjson
 
 from relay.core import timeouts
@@ -24,7 +23,7 @@ from relay.core.event import Event
 from relay.core.setting_errors import Faults
 from relay.core.sink import BatchSettings, Outcomes
 from relay.outbound import message, watched
-from relay.outbound.batching import Chain, SplittingSink, cut
+from relay.outbound.batching import Chain, Entries, Entry, SplittingSink, cut
 from relay.sinks.pubsub import credentials as google_credentials
 from relay.sinks.pubsub import errors as pubsub_failure
 from relay.sinks.pubsub import tokens as google_tokens
@@ -78,15 +77,7 @@ class Settings(BatchSettings, frozen=True, kw_only=True):
         return self.concurrency
 
 
-class Entry(msgspec.Struct, frozen=True):
-    """One event on its way."""
-
-    topic: str
-    key: str
-    json: bytes
-
-
-class PubsubSink(SplittingSink[Entry]):
+class PubsubSink(SplittingSink):
     """Publishes over REST; one request at a time for each ordering key, so that order is kept."""
 
     def __init__(
@@ -95,7 +86,7 @@ class PubsubSink(SplittingSink[Entry]):
         *,
         connect: Callable[[], Topics],
         topic: message.DestinationTemplate,
-        key: message.Target | None,
+        key: message.MessageTarget | None,
     ) -> None:
         super().__init__(settings)
         self._settings = settings
@@ -133,7 +124,7 @@ class PubsubSink(SplittingSink[Entry]):
             size = len(event.body) + sum(len(text.encode()) for text in texts)
             if size > MESSAGE_MAX:
                 raise Refused(f"{size} bytes are more than the 10 MB that Pub/Sub takes")
-        return Entry(topic, beside.get("orderingKey", ""), written)
+        return Entry(written, len(written) + 1, topic, beside.get("orderingKey", ""))
 
     def _beside(self, event: Event, key: str | None) -> dict[str, Any]:
         form = self._settings.format
@@ -146,21 +137,18 @@ class PubsubSink(SplittingSink[Entry]):
         key = (event.video_id() or "") if key is None else key
         return {"attributes": named, "orderingKey": _fit(key)} if key else {"attributes": named}
 
-    def _split(self, items: Mapping[int, Entry]) -> list[Chain]:
+    def _split(self, entries: Entries) -> list[Chain]:
         """Chain requests that share an ordering key of a topic; the chains run in parallel."""
         alike: defaultdict[tuple[str, str], dict[int, Entry]] = defaultdict(dict)
-        for place, entry in items.items():
-            alike[entry.topic, entry.key][place] = entry
-        return [
-            cut(each, lambda entry: len(entry.json) + 1, MESSAGES_MAX, BYTES_MAX)
-            for each in alike.values()
-        ]
+        for place, entry in entries.items():
+            alike[entry.target, entry.key][place] = entry
+        return [cut(each, MESSAGES_MAX, BYTES_MAX) for each in alike.values()]
 
-    async def _send_part(self, items: Sequence[Entry]) -> Outcomes:
-        body = b'{"messages":[%b]}' % b",".join(entry.json for entry in items)
-        response = await self._topics.publish(items[0].topic, body)
+    async def _send_part(self, entries: Sequence[Entry]) -> Outcomes:
+        body = b'{"messages":[%b]}' % b",".join(entry.content for entry in entries)
+        response = await self._topics.publish(entries[0].target, body)
         silent = Temporary(pubsub_failure.SILENT, status=response.status)
-        ids = pubsub_failure.ids(response, len(items))
+        ids = pubsub_failure.ids(response, len(entries))
         return [SinkResponse(response.status, each) if each else silent for each in ids]
 
 
@@ -186,7 +174,7 @@ def build(settings: Settings, clock: Clock) -> PubsubSink:
     def connect() -> Topics:
         tokens = None
         if emulator is None:
-            tokens = google_tokens.Tokens(load, clock, scope=SCOPE, timeout=settings.timeout)
+            tokens = google_tokens.AccessTokens(load, clock, scope=SCOPE, timeout=settings.timeout)
         return Topics(
             f"{url}/v1/projects/{settings.project}",
             tokens=tokens,

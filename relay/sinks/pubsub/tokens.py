@@ -36,7 +36,7 @@ class Token:
     ends_at_s: float
 
 
-class Tokens:
+class AccessTokens:
     """The current token of one sink, fetched once for all waiters."""
 
     def __init__(self, load: Load, clock: Clock, *, scope: str, timeout: Duration) -> None:

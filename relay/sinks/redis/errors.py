@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from redis.exceptions import AuthenticationError, InvalidResponse, RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeout
 
-from relay.core.errors import Misconfigured, SinkError, Temporary
+from relay.core.errors import Meaning, Misconfigured, SinkError, Temporary
 from relay.outbound import tls
 
-MEANINGS: Mapping[str, tuple[type[SinkError], str]] = {
+MEANINGS: Mapping[str, Meaning] = {
     "NOAUTH": (Misconfigured, "the server asks for a password"),
     "WRONGPASS": (Misconfigured, "wrong user or password"),
     "DENIED": (

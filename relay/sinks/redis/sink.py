@@ -12,7 +12,6 @@ from functools import partial
 from typing import Any, ClassVar
 from urllib.parse import SplitResult, urlsplit
 
-import msgspec
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
@@ -27,7 +26,7 @@ from relay.core.event import Event
 from relay.core.setting_errors import Faults
 from relay.core.sink import BatchSettings, Outcomes
 from relay.outbound import message, sink_url, tls
-from relay.outbound.batching import Chain, SplittingSink, cut
+from relay.outbound.batching import Chain, Entries, Entry, SplittingSink, cut
 from relay.outbound.connection_health import ConnectionHealth
 from relay.sinks.redis.errors import SENTINEL, UNREADABLE, classify, code
 
@@ -59,16 +58,7 @@ class Settings(BatchSettings, tls.TlsSettings, frozen=True, kw_only=True):
         return self.concurrency
 
 
-class Entry(msgspec.Struct, frozen=True):
-    """One event on its way."""
-
-    stream: str
-    fields: dict[Any, Any]
-    key: bytes
-    size: int
-
-
-class RedisSink(SplittingSink[Entry]):
+class RedisSink(SplittingSink):
     """Sends over one connection, one batch after the other."""
 
     def __init__(
@@ -92,7 +82,7 @@ class RedisSink(SplittingSink[Entry]):
         failure: Exception | None = None
         client = self._connect()
         try:
-            await _server(client)
+            await _server_info(client)
             for stream in self._stream.samples(self._settings):
                 timeouts.restart()
                 failure = failure or await _refusal(client, stream)
@@ -115,27 +105,27 @@ class RedisSink(SplittingSink[Entry]):
 
     def _prepare(self, event: Event) -> Entry:
         return Entry(
-            self._stream.resolve(event),
             {**self._named(event), "body": event.body},
-            # An id is unique in its source only.
-            f"{event.id}:{event.source}".encode(),
             len(event.body),
+            target=self._stream.resolve(event),
+            # An id is unique in its source only.
+            key=f"{event.id}:{event.source}",
         )
 
     def _named(self, event: Event) -> dict[str, str]:
         named = message.headers(event, self._settings.format, prefix="ce_")
         return {name.removeprefix("relay-"): value for name, value in named.items()}
 
-    def _split(self, items: Mapping[int, Entry]) -> list[Chain]:
+    def _split(self, entries: Entries) -> list[Chain]:
         """Return batches to send in turn; a large entry goes alone: it may break its connection."""
-        return [cut(items, lambda entry: entry.size, len(items), LARGE_BYTES)]
+        return [cut(entries, len(entries), LARGE_BYTES)]
 
-    async def _send_part(self, items: Sequence[Entry]) -> Outcomes:
+    async def _send_part(self, entries: Sequence[Entry]) -> Outcomes:
         async with self._sending:
             failure: Exception | None = None
             outcomes: Outcomes = ()
             try:
-                outcomes = [_outcome(reply) for reply in await self._add(items)]
+                outcomes = [_outcome(reply) for reply in await self._add(entries)]
             except Exception as error:  # noqa: BLE001  after a bug, the connection is unusable too
                 failure = classify(error)
             if failure is None and not self._health.is_spent(outcomes):
@@ -150,15 +140,15 @@ class RedisSink(SplittingSink[Entry]):
     async def _add(self, batch: Sequence[Entry]) -> list[bytes | Exception]:
         idempotent, self._idempotent = self._idempotent, None
         if idempotent is None:
-            idempotent = _knows_idempotency(await _server(self._client))
+            idempotent = _knows_idempotency(await _server_info(self._client))
         largest = max(entry.size for entry in batch)
         if largest > LARGE_BYTES:
             await self._check_size(largest)
         # If it is cancelled with unread replies, the library disconnects.
         async with self._client.pipeline(transaction=False) as pipeline:
             for entry in batch:
-                idmp = (self._settings.name, entry.key) if idempotent else None
-                pipeline.xadd(entry.stream, entry.fields, idmp=idmp)
+                idmp = (self._settings.name, entry.key.encode()) if idempotent else None
+                pipeline.xadd(entry.target, entry.content, idmp=idmp)
             reply = pipeline.execute(raise_on_error=False)
             replies: list[bytes | Exception] = await _readable(reply)
         if not any(isinstance(reply, Exception) for reply in replies):
@@ -201,7 +191,7 @@ async def _if_permitted(reply: Awaitable[Any]) -> Any:
     return None
 
 
-async def _server(client: Redis) -> Mapping[str, Any]:
+async def _server_info(client: Redis) -> Mapping[str, Any]:
     """Return what the server says of itself, nothing where the user may not ask.
 
     Raises Misconfigured for a Sentinel.

@@ -22,13 +22,12 @@ from relay.core.sink_status import WaitReason
 from relay.core.timeouts import RequestTimeout
 from relay.outbound import sink_url
 from relay.outbound.http import client as http_client
-from relay.outbound.http.responses import Response
+from relay.outbound.http.responses import HttpResponse
 from relay.outbound.message import samples
 from relay.sinks.slack.burst import Burst, DigestSettings
 from relay.sinks.slack.digest import EVENTS_MAX, digest
 from relay.sinks.slack.message import message, plain_message
-from relay.sinks.slack.other_services import other_service
-from relay.sinks.slack.responses import is_temporary, raise_for_status
+from relay.sinks.slack.responses import is_temporary, other_service, raise_for_status
 from relay.sinks.slack.template import OwnMessage
 
 _HEADERS = (
@@ -100,7 +99,7 @@ class SlackSink:
 
     def __init__(
         self,
-        client: http_client.Client,
+        client: http_client.HttpClient,
         clock: Clock,
         settings: Settings,
         *,
@@ -118,8 +117,8 @@ class SlackSink:
         self._timeout_s = settings.timeout.seconds
         self._client = client
         self._clock = clock
-        self._endpoint = http_client.Endpoint.of(url)
-        self._root = http_client.Endpoint.of(httpx.URL(url).copy_with(raw_path=b"/"))
+        self._endpoint = http_client.HttpEndpoint.of(url)
+        self._root = http_client.HttpEndpoint.of(httpx.URL(url).copy_with(raw_path=b"/"))
         self._other_service = other_service(httpx.URL(url).host)
         self._words = words
         # A workflow trigger: any POST starts the workflow.
@@ -184,7 +183,9 @@ class SlackSink:
         self._raise_for_status(response)
         return SinkResponse(response.status, response.excerpt)
 
-    async def _exchange(self, client: http_client.Client, payload: dict[str, Any]) -> Response:
+    async def _exchange(
+        self, client: http_client.HttpClient, payload: dict[str, Any]
+    ) -> HttpResponse:
         """Post once within the timeout: an event may need a second message, a burst many."""
         body = orjson.dumps(payload)
         limit = RequestTimeout(self._timeout_s)
@@ -194,12 +195,11 @@ class SlackSink:
         except TimeoutError:
             raise Temporary(limit.reason()) from None
 
-    def _raise_for_status(self, response: Response) -> None:
+    def _raise_for_status(self, response: HttpResponse) -> None:
         # A workflow's 2xx has an empty body, or one of its own.
         if not (self._is_workflow and _is_success(response.status)):
-            raise_for_status(
-                response, other_service=self._other_service, now_ms=self._clock.now_ms()
-            )
+            now_ms = self._clock.now_ms()
+            raise_for_status(response, service=self._other_service, now_ms=now_ms)
 
 
 def _is_success(status: int | None) -> bool:
@@ -216,7 +216,7 @@ def build(settings: Settings, clock: Clock) -> SlackSink:
     with faults.collect():
         _check_order(settings)
     faults.raise_all()
-    client = http_client.Client(
+    client = http_client.HttpClient(
         timeout_s=settings.timeout.seconds, connections=settings.concurrency
     )
     return SlackSink(client, clock, settings, url=settings.url.reveal(), words=words)

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from relay.core.event import LEAD_CAPTURED, MILESTONES, VIDEO_WATCHED, WEBHOOK_TEST
+from relay.core.event import LEAD_CAPTURED, PROGRESS, VIDEO_WATCHED, WEBHOOK_TEST
 from relay.sinks.slack.blocks import TOTAL_MAX, Fact, address, describe, fact, mrkdwn, room_for
 
 FORM_ROWS = 20
@@ -20,7 +20,6 @@ _WHO_MAX = 60
 _TITLE_MAX = 70
 _REASON_MAX = 1000
 _FULL = 100
-_PERCENT = dict(zip(MILESTONES, (0, 25, 50, 75, _FULL), strict=True))
 _WORD_START = re.compile(r"(?<=[a-z0-9])([A-Z])(?=[a-z])")
 
 
@@ -188,8 +187,8 @@ def _quoted(title: object) -> str:
 
 def _percent(data: object) -> int | None:
     milestone, progress = at(data, "milestone"), at(data, "progress")
-    if isinstance(milestone, str) and milestone in _PERCENT:
-        return _PERCENT[milestone]
+    if isinstance(milestone, str) and milestone in PROGRESS:
+        return PROGRESS[milestone]
     if isinstance(progress, bool) or not isinstance(progress, int):
         return None
     return progress if 0 <= progress <= _FULL else None

@@ -9,7 +9,7 @@ import hashlib
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
@@ -18,7 +18,6 @@ from itertools import count
 from typing import Any
 from urllib.parse import urlsplit
 
-import msgspec
 from aiobotocore.config import AioConfig
 from aiobotocore.session import get_session
 
@@ -30,7 +29,7 @@ from relay.core.event import Event
 from relay.core.setting_errors import Faults
 from relay.core.sink import BatchSettings, Outcomes
 from relay.outbound import message
-from relay.outbound.batching import Chain, SplittingSink, cut
+from relay.outbound.batching import Chain, Entries, Entry, SplittingSink, cut
 from relay.outbound.connection_health import ConnectionHealth
 from relay.sinks.sqs.errors import UNREADABLE, classify, of_entry
 
@@ -74,17 +73,10 @@ class Settings(BatchSettings, frozen=True, kw_only=True):
         return half - half % ENTRIES_MAX or min(ENTRIES_MAX, self.concurrency)
 
 
-class Entry(msgspec.Struct, frozen=True):
-    """One event on its way."""
-
-    fields: dict[str, Any]
-    size: int
-
-
-class SqsSink(SplittingSink[Entry]):
+class SqsSink(SplittingSink):
     """Sends over one client, a few requests at once; replaced as `ConnectionHealth` says."""
 
-    def __init__(self, settings: Settings, group: message.Target | None) -> None:
+    def __init__(self, settings: Settings, group: message.MessageTarget | None) -> None:
         super().__init__(settings)
         self._settings = settings
         self._group = group
@@ -150,23 +142,24 @@ class SqsSink(SplittingSink[Entry]):
         identity = f"{event.source}/{event.id}"
         return {"MessageGroupId": _fit(chosen), "MessageDeduplicationId": _fit(identity)}
 
-    def _split(self, items: Mapping[int, Entry]) -> list[Chain]:
+    def _split(self, entries: Entries) -> list[Chain]:
         """Return requests as full as SQS allows; no more chains of them than connections.
 
         In a FIFO queue all entries of a group are in one chain, so that none overtakes another.
         """
         if self._fifo:
-            return [_cut(lane) for lane in _lanes(items)]
-        parts = _cut(items)
-        chains = math.ceil(len(items) / ENTRIES_MAX)
+            return [cut(lane, ENTRIES_MAX, BYTES_MAX) for lane in _lanes(entries)]
+        parts = cut(entries, ENTRIES_MAX, BYTES_MAX)
+        chains = math.ceil(len(entries) / ENTRIES_MAX)
         return [parts[start::chains] for start in range(chains)]
 
-    async def _send_part(self, items: Sequence[Entry]) -> Outcomes:
+    async def _send_part(self, entries: Sequence[Entry]) -> Outcomes:
         # Requests share no ids, so a response to one cannot be taken for another's.
         request = next(self._requests)
-        ids = [f"{request}-{number}" for number in range(len(items))]
-        entries = [{"Id": id_, **item.fields} for id_, item in zip(ids, items, strict=True)]
-        response = await self._send(Entries=entries)
+        ids = [f"{request}-{number}" for number in range(len(entries))]
+        response = await self._send(
+            Entries=[{"Id": id_, **each.content} for id_, each in zip(ids, entries, strict=True)]
+        )
         outcomes: dict[str, SinkResponse | Exception] = {
             entry.get("Id", ""): SinkResponse(200, entry["MessageId"])
             for entry in response.get("Successful", ())
@@ -249,23 +242,19 @@ def _service_descriptions() -> Any:
     return session.get_component("data_loader")
 
 
-def _cut(items: Mapping[int, Entry]) -> Chain:
-    return cut(items, lambda entry: entry.size, ENTRIES_MAX, BYTES_MAX)
-
-
-def _lanes(items: Mapping[int, Entry]) -> Iterator[Mapping[int, Entry]]:
+def _lanes(entries: Entries) -> Iterator[Entries]:
     """Part the entries of a FIFO queue by group, with enough in each lane to fill a request."""
     groups: defaultdict[str, list[int]] = defaultdict(list)
-    for place, entry in items.items():
-        groups[entry.fields["MessageGroupId"]].append(place)
+    for place, entry in entries.items():
+        groups[entry.content["MessageGroupId"]].append(place)
     lane: list[int] = []
     for places in groups.values():
         lane += places
         if len(lane) >= ENTRIES_MAX:
-            yield {place: items[place] for place in sorted(lane)}
+            yield {place: entries[place] for place in sorted(lane)}
             lane = []
     if lane:
-        yield {place: items[place] for place in sorted(lane)}
+        yield {place: entries[place] for place in sorted(lane)}
 
 
 def _requests_at_once(settings: Settings) -> int:

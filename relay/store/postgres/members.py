@@ -10,11 +10,11 @@ from relay.core.cluster.statements import (
     Acquired,
     Answer,
     Beat,
-    Done,
     Fence,
     Leave,
     OwnershipRow,
     Release,
+    Released,
     Renewed,
     Statement,
     Survey,
@@ -197,7 +197,7 @@ def run(db: Database, statement: Statement, me: Introduction, statuses: Mapping[
             db.execute(_LEAVE, {"member": member})
         case _:
             raise TypeError(f"{type(statement).__name__} is not for the database")
-    return Seen(Done())
+    return Seen(Released())
 
 
 def sample(db: Database) -> ClockSample:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from relay.core.clock import ClockSample, boottime_ns
 from relay.core.cluster import statements
-from relay.core.cluster.leases import Lease
+from relay.core.cluster.leases import OwnershipLease
 from relay.core.cluster.planning import Planner
 from relay.core.cluster.statements import Answer, Poll, Polled, Statement, Surveyed
 from relay.core.cluster.timing import ANSWER_TIMEOUT_S, RETRY_S
@@ -222,7 +222,7 @@ class PostgresOwnership:
             # It begins again, if it is still held.
             del self._fences[sink]
 
-    async def _end(self, lease: Lease, dispatching: Dispatching) -> None:
+    async def _end(self, lease: OwnershipLease, dispatching: Dispatching) -> None:
         # What outlasts the trust would overlap with the next owner's sends.
         left_s = min(HANDOVER_S, lease.deadline_s - self._now_s())
         grace = Duration(0 if lease.state == "lost" else max(0, int(left_s * 1000)))

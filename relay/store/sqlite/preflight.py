@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
-from relay.core.user_name import user_name
+from relay.core.setting_errors import user_name
 from relay.store import StoreWarning
 from relay.store.sqlite import disk, driver, generation
 

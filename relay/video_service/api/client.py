@@ -14,7 +14,7 @@ from relay.core.config_values import Secret
 from relay.core.request_budget import RequestBudgets
 from relay.video_service.api import budget, decoding
 from relay.video_service.api.budget import PROCESS
-from relay.video_service.api.errors import ApiError, Reason
+from relay.video_service.api.errors import Reason, ServiceApiError
 from relay.video_service.api.exchange import Exchange
 from relay.video_service.api.fields import Fields
 from relay.video_service.api.records import (
@@ -32,7 +32,7 @@ _WEBHOOKS = "/v1/webhooks"
 
 
 class Api:
-    """The API with one key; any number of requests may run at once, and each raises ApiError.
+    """The API with one key; any number of requests may run at once; each raises ServiceApiError.
 
     Requests wait for the key's budget and for a 429 to end; callers set their own time limits.
     """
@@ -145,7 +145,7 @@ def _path(endpoint: str, *parts: str) -> str:
 
 
 def _expect_new(place: str, places: set[str]) -> None:
-    """Raise ApiError for a page that was read before: the list would never end."""
+    """Raise ServiceApiError for a page that was read before: the list would never end."""
     if place in places:
-        raise ApiError("broken answer")
+        raise ServiceApiError("broken answer")
     places.add(place)

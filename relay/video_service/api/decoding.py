@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from relay.core.config_values import Secret
-from relay.video_service.api.errors import ApiError
+from relay.video_service.api.errors import ServiceApiError
 from relay.video_service.api.fields import Document, Fields
 from relay.video_service.api.records import (
     Registration,
@@ -110,10 +110,10 @@ def webhooks(document: Document, fields: Fields) -> Iterator[Webhook]:
 
 
 def webhook(document: Document, fields: Fields) -> Webhook:
-    """Return the webhook endpoint of an answer; raises ApiError without its id."""
+    """Return the webhook endpoint of an answer; raises ServiceApiError without its id."""
     endpoint = _inner_webhook(document, fields)
     if endpoint is None:
-        raise ApiError("broken answer", uncertain=True)
+        raise ServiceApiError("broken answer", uncertain=True)
     return endpoint
 
 
@@ -123,17 +123,17 @@ def changed_webhook(document: Document, fields: Fields, *, endpoint: str) -> Web
 
 
 def registration(document: Document, fields: Fields) -> Registration:
-    """Return the new endpoint; raises ApiError without its secret."""
+    """Return the new endpoint; raises ServiceApiError without its secret."""
     return Registration(webhook=_inner_webhook(document, fields), secret=secret(document, fields))
 
 
 def secret(document: Document, fields: Fields) -> Secret:
-    """Return the signing secret of an answer; raises ApiError without one."""
+    """Return the signing secret of an answer; raises ServiceApiError without one."""
     text = fields.text(document, "webhook.secret")
     if text is None:
         text = fields.text(fields.part(document, "webhook"), "webhook.secret")
     if text is None or not text.strip():
-        raise ApiError("broken answer", uncertain=True)
+        raise ServiceApiError("broken answer", uncertain=True)
     return Secret(text)
 
 
@@ -166,7 +166,7 @@ def attempts(document: Document, fields: Fields) -> Iterator[WebhookAttempt]:
 
 
 def _items(document: Document, fields: Fields, key: str) -> Iterator[Document]:
-    """Yield a list's objects; raises ApiError without the list, which is not an empty one."""
+    """Yield a list's objects; raises ServiceApiError without the list, which is no empty one."""
     if not isinstance(fields.raw(document, key), list):
-        raise ApiError("broken answer")
+        raise ServiceApiError("broken answer")
     return fields.items(document, key)

@@ -23,7 +23,7 @@ Reason = Literal[
 
 
 @dataclass(eq=False, repr=False)
-class ApiError(RelayError):
+class ServiceApiError(RelayError):
     """A request to the video service's API has no usable answer."""
 
     reason: Reason

@@ -18,7 +18,7 @@ from relay.core.clock import Clock, SystemClock
 from relay.outbound import tls
 from relay.outbound.http.responses import retry_after_ms
 from relay.video_service.api.budget import Budget
-from relay.video_service.api.errors import ApiError, Reason
+from relay.video_service.api.errors import Reason, ServiceApiError
 from relay.video_service.api.fields import Document
 
 # Their messages hold URLs, and so e-mail addresses.
@@ -71,7 +71,7 @@ class _Answer(NamedTuple):
 
 
 class Exchange:
-    """Connections to one API with one key; every method raises ApiError."""
+    """Connections to one API with one key; every method raises ServiceApiError."""
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ class Exchange:
             try:
                 content = await self._taken("GET", path, params=params)
                 document = await asyncio.to_thread(_document, content)
-            except ApiError as error:
+            except ServiceApiError as error:
                 wait_s = next(waits, None)
                 if wait_s is None or error.reason not in _PASSING:
                     raise
@@ -145,7 +145,7 @@ class Exchange:
         pause_s, left_s = FIRST_PAUSE_S, PATIENCE_S
         while True:
             if self._budget.paused_s() > left_s:
-                raise ApiError("rate limited", status=429)
+                raise ServiceApiError("rate limited", status=429)
             await self._granted()
             answer = await self._attempt(method, path, **content)
             if answer.status != httpx.codes.TOO_MANY_REQUESTS:
@@ -186,35 +186,35 @@ class Exchange:
 
 async def _read(response: httpx.Response) -> bytes:
     if response.headers.get("content-encoding", "identity") != "identity":
-        raise ApiError("broken answer", status=response.status_code, uncertain=True)
+        raise ServiceApiError("broken answer", status=response.status_code, uncertain=True)
     body = bytearray()
     async for piece in response.aiter_raw():
         body += piece
         if len(body) > ANSWER_MAX_BYTES:
-            raise ApiError("answer too large", status=response.status_code, uncertain=True)
+            raise ServiceApiError("answer too large", status=response.status_code, uncertain=True)
     return bytes(body)
 
 
-def _failure(error: Exception) -> ApiError:
+def _failure(error: Exception) -> ServiceApiError:
     if any(isinstance(cause, ssl.SSLError) for cause in tls.causes(error)):
-        return ApiError("TLS failed")
+        return ServiceApiError("TLS failed")
     if isinstance(error, (*_UNSENT, httpx.InvalidURL, httpx.UnsupportedProtocol)):
-        return ApiError("cannot connect")
+        return ServiceApiError("cannot connect")
     if isinstance(error, (httpx.NetworkError, httpx.RemoteProtocolError)):
-        return ApiError("connection closed", uncertain=True)
-    return ApiError("no answer", uncertain=True)
+        return ServiceApiError("connection closed", uncertain=True)
+    return ServiceApiError("no answer", uncertain=True)
 
 
 def _checked(answer: _Answer) -> bytes:
-    """Return the content of a success; raises ApiError for every other status."""
+    """Return the content of a success; raises ServiceApiError for every other status."""
     status = answer.status
     if 200 <= status < 300:
         return answer.content
     if status >= 500:
-        raise ApiError("service failed", status=status, uncertain=True)
+        raise ServiceApiError("service failed", status=status, uncertain=True)
     if status < 400:
-        raise ApiError("redirect refused", status=status, uncertain=True)
-    raise ApiError(_REASONS.get(status, "request refused"), status=status)
+        raise ServiceApiError("redirect refused", status=status, uncertain=True)
+    raise ServiceApiError(_REASONS.get(status, "request refused"), status=status)
 
 
 def _document(content: bytes) -> Document:
@@ -223,5 +223,5 @@ def _document(content: bytes) -> Document:
     except ValueError:
         document = None
     if not isinstance(document, dict):
-        raise ApiError("broken answer", uncertain=True)
+        raise ServiceApiError("broken answer", uncertain=True)
     return document

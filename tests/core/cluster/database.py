@@ -10,7 +10,7 @@ from relay.core.cluster.statements import (
     Acquired,
     Beat,
     Fence,
-    Guard,
+    FenceGuard,
     Leave,
     OwnershipRow,
     Poll,
@@ -214,7 +214,7 @@ class Database(Server):
             raise Blocked
         transaction.shared.append(lock)
 
-    def _holds(self, guard: Guard) -> bool:
+    def _holds(self, guard: FenceGuard) -> bool:
         row = self.tables.ownership.get(guard.sink)
         return row is not None and self._is_valid(row, guard.member, guard.fence)
 

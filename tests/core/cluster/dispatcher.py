@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from relay.core.cluster.statements import Fence, Guard
+from relay.core.cluster.statements import Fence, FenceGuard
 from relay.core.cluster.timing import RETRY_S
 from tests.core.cluster.database import READ_MAX
 from tests.core.cluster.tables import EventId, Outcome, Pending, Read, Settle, Settled
@@ -36,7 +36,7 @@ class Dispatcher:
         self.relay = relay
         self.sink = sink
         self.fence = fence
-        self.guard = Guard(relay.name, sink, fence)
+        self.guard = FenceGuard(relay.name, sink, fence)
         self.is_draining = False
         self.has_ended = False
         self.sends: dict[int, Send] = {}

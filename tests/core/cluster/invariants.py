@@ -4,7 +4,7 @@ import math
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from relay.core.cluster.balance import handover
+from relay.core.cluster.ownership import handover
 from relay.core.cluster.statements import Fence
 from relay.core.cluster.timing import LEASE_S, TAKEOVER_S
 from tests.core.cluster.dispatcher import Send

@@ -4,8 +4,8 @@ from collections.abc import Callable, Collection, Iterable
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from relay.core.cluster.acceptance import Outcome, Step
 from relay.core.cluster.statements import Poll
+from tests.core.cluster.acceptance import Outcome, Step
 from tests.core.cluster.dispatcher import Dispatcher
 from tests.core.cluster.network import Call
 from tests.core.cluster.tables import Confirm, EventId, Insert

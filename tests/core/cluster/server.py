@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from relay.core.cluster.statements import Done
+from relay.core.cluster.statements import Released
 from tests.core.cluster.network import Call, Clock, Network
 from tests.core.cluster.tables import Change, Commit, Tables
 
@@ -25,7 +25,7 @@ class Transaction:
         self.changes: list[Change] = []
         self.exclusive: list[Lock] = []
         self.shared: list[Lock] = []
-        self.answer: Any = Done()
+        self.answer: Any = Released()
         self.commit: Commit | None = None
         self.is_aborted = False
 

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from relay.core.cluster.statements import Guard
+from relay.core.cluster.statements import FenceGuard
 
 EventId = tuple[int, int]
 """An ordering key, and a number that rises within it."""
@@ -38,7 +38,7 @@ class Confirm(NamedTuple):
 class Read(NamedTuple):
     """Read pending deliveries; the answer is None if the guard fails."""
 
-    guard: Guard
+    guard: FenceGuard
 
 
 class Pending(NamedTuple):
@@ -56,7 +56,7 @@ class Outcome(NamedTuple):
 class Settle(NamedTuple):
     """Write the outcomes of attempts."""
 
-    guard: Guard
+    guard: FenceGuard
     outcomes: tuple[Outcome, ...]
 
 

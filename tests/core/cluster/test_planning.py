@@ -11,13 +11,13 @@ from relay.core.cluster.statements import (
     Acquire,
     Acquired,
     Beat,
-    Done,
     Fence,
     Leave,
     OwnershipRow,
     Poll,
     Polled,
     Release,
+    Released,
     Renewed,
     Statement,
     Survey,
@@ -84,7 +84,7 @@ class Member:
             case Poll():
                 self.planner.answered(statement, Polled(frozenset()), self.now)
             case _:
-                self.planner.answered(statement, Done(), self.now)
+                self.planner.answered(statement, Released(), self.now)
 
     def survey(self, survey: Surveyed, *, within_s: float = 2.0) -> None:
         self.answer(self.next(Survey, within_s), survey=survey)
@@ -398,5 +398,5 @@ def test_a_member_that_is_no_longer_notified_polls_again_soon(member: Member) ->
 
 def test_an_answer_of_the_wrong_kind_is_refused(member: Member) -> None:
     beat = member.next(Beat)
-    with pytest.raises(TypeError, match="Done answers no Beat"):
-        member.planner.answered(beat, Done(), member.now)
+    with pytest.raises(TypeError, match="Released answers no Beat"):
+        member.planner.answered(beat, Released(), member.now)

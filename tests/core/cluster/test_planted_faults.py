@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from relay.core.cluster import ownership
-from relay.core.cluster.acceptance import NEXT, Outcome, Step, Verdict
 from relay.core.cluster.planning import Planner
 from relay.core.cluster.statements import Fence
+from tests.core.cluster.acceptance import NEXT, Outcome, Step, Verdict
 from tests.core.cluster.database import Database
 from tests.core.cluster.server import Transaction
 from tests.core.cluster.simulation import violation

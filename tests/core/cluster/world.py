@@ -5,11 +5,11 @@ from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any
 
-from relay.core.cluster.acceptance import NEXT, Outcome, Step, Verdict
 from relay.core.cluster.planning import Planner
 from relay.core.cluster.statements import Acquire, Acquired, Beat
 from relay.core.cluster.timing import POLL_MIN_S
 from tests.core.cluster import scenario
+from tests.core.cluster.acceptance import NEXT, Outcome, Step, Verdict
 from tests.core.cluster.database import Database
 from tests.core.cluster.dispatcher import Send
 from tests.core.cluster.invariants import Invariants, Violation

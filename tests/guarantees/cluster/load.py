@@ -15,7 +15,7 @@ from relay.core import sample_events
 from relay.core.clock import SystemClock
 from relay.core.config_values import Secret
 from relay.core.event import LEAD_CAPTURED, VIDEO_WATCHED
-from relay.video_service.sender import Attempted, Sender
+from relay.video_service.sender import Sender, SendOutcome
 from tests.guarantees.destinations import Key
 from tests.guarantees.process import SECRET
 from tests.guarantees.traffic import CREATED_AT
@@ -99,5 +99,5 @@ class Load:
         document["data"]["video"]["id"] = video
         return Posted(kind, video, orjson.dumps(document))
 
-    def _watch(self, attempted: Attempted, _next_s: float | None) -> None:
+    def _watch(self, attempted: SendOutcome, _next_s: float | None) -> None:
         self.answers[attempted.reason or str(attempted.status)] += 1

@@ -15,8 +15,8 @@ import pytest
 
 from relay.core.errors import Misconfigured, SinkError, Temporary
 from relay.outbound import tls
-from relay.outbound.http.client import Client, Endpoint
-from relay.outbound.http.responses import Response
+from relay.outbound.http.client import HttpClient, HttpEndpoint
+from relay.outbound.http.responses import HttpResponse
 from tests.brokers.authority import Authority
 from tests.sinks.wire import LOOPS, Wires, refusing_port, sockets
 from tests.stub_server import StubServer, until
@@ -100,8 +100,8 @@ async def resolve(monkeypatch: pytest.MonkeyPatch) -> Resolve:
 @asynccontextmanager
 async def client(
     verify: ssl.SSLContext | None = None, *, within_s: float = 5
-) -> AsyncIterator[Client]:
-    client = Client(timeout_s=within_s, connections=1, verify=verify)
+) -> AsyncIterator[HttpClient]:
+    client = HttpClient(timeout_s=within_s, connections=1, verify=verify)
     try:
         yield client
     finally:
@@ -110,9 +110,9 @@ async def client(
 
 async def reach(
     url: str, verify: ssl.SSLContext | None = None, *, within_s: float = 5, body: bytes = b"x"
-) -> Response:
+) -> HttpResponse:
     async with client(verify, within_s=within_s) as way:
-        return await way.exchange(Endpoint.of(url), body=body)
+        return await way.exchange(HttpEndpoint.of(url), body=body)
 
 
 async def failure(url: str, verify: ssl.SSLContext | None = None, **how: Any) -> SinkError:
@@ -228,7 +228,7 @@ async def test_fifty_exchanges_over_tls_need_one_connection(
 ) -> None:
     async with client(trusting) as way:
         for _ in range(50):
-            await way.exchange(Endpoint.of(secure.url()), body=b"x")
+            await way.exchange(HttpEndpoint.of(secure.url()), body=b"x")
     assert (len(secure.requests), secure.accepted) == (50, 1)
 
 
@@ -237,7 +237,7 @@ async def test_a_tls_connection_that_the_destination_closed_is_not_used_again(
 ) -> None:
     async with client(trusting) as way:
         for _ in range(3):
-            await way.exchange(Endpoint.of(secure.url()), body=b"x")
+            await way.exchange(HttpEndpoint.of(secure.url()), body=b"x")
             await secure.stop()
             await secure.listen()
     assert (len(secure.requests), secure.accepted) == (3, 3)
@@ -263,12 +263,12 @@ async def test_connections_opened_at_once_share_a_lookup_and_later_ones_look_up_
         raise socket.gaierror(socket.EAI_AGAIN, "no answer")
 
     monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", getaddrinfo)
-    client = Client(timeout_s=5, connections=3)
+    client = HttpClient(timeout_s=5, connections=3)
     try:
         for _ in range(2):
             asked.clear()
             let_go.clear()
-            far = Endpoint.of(f"http://{FAR}/")
+            far = HttpEndpoint.of(f"http://{FAR}/")
             exchanges = [asyncio.create_task(client.exchange(far)) for _ in range(3)]
             await until(lambda: bool(asked), what="a lookup")
             let_go.set()

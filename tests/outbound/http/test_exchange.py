@@ -10,9 +10,9 @@ from functools import partial
 import pytest
 
 from relay.core.errors import SinkError, Temporary
-from relay.outbound.http.client import READ_BYTES, Client, Endpoint
+from relay.outbound.http.client import READ_BYTES, HttpClient, HttpEndpoint
 from relay.outbound.http.odd_answers import FIELD_BYTES, FIELDS
-from relay.outbound.http.responses import Response
+from relay.outbound.http.responses import HttpResponse
 from tests.sinks.wire import LOOPS, Wire, Wires, sockets
 from tests.stub_server import until
 
@@ -48,20 +48,20 @@ def wires() -> Iterator[Wires]:
 
 
 @pytest.fixture
-async def client() -> AsyncIterator[Client]:
-    client = Client(timeout_s=5, connections=1)
+async def client() -> AsyncIterator[HttpClient]:
+    client = HttpClient(timeout_s=5, connections=1)
     yield client
     await client.close()
 
 
-Sending = asyncio.Task[Response]
+Sending = asyncio.Task[HttpResponse]
 
 
-def send(client: Client, wires: Wires, body: bytes = b"x") -> Sending:
-    return asyncio.create_task(client.exchange(Endpoint.of(wires.url), body=body))
+def send(client: HttpClient, wires: Wires, body: bytes = b"x") -> Sending:
+    return asyncio.create_task(client.exchange(HttpEndpoint.of(wires.url), body=body))
 
 
-async def begin(client: Client, wires: Wires, body: bytes = b"x") -> tuple[Sending, Wire]:
+async def begin(client: HttpClient, wires: Wires, body: bytes = b"x") -> tuple[Sending, Wire]:
     """Send a request on a new connection, of which the peer has taken a part."""
     sending = send(client, wires, body)
     wire = await wires.accept()
@@ -69,7 +69,7 @@ async def begin(client: Client, wires: Wires, body: bytes = b"x") -> tuple[Sendi
     return sending, wire
 
 
-async def test_head_and_body_leave_in_one_piece(wires: Wires, client: Client) -> None:
+async def test_head_and_body_leave_in_one_piece(wires: Wires, client: HttpClient) -> None:
     sending = send(client, wires, b"the body")
     wire = await wires.accept()
     request = await wire.take()
@@ -81,7 +81,7 @@ async def test_head_and_body_leave_in_one_piece(wires: Wires, client: Client) ->
 
 
 async def test_a_large_body_arrives_whole_where_it_is_read_late(
-    wires: Wires, client: Client
+    wires: Wires, client: HttpClient
 ) -> None:
     sending = send(client, wires, LARGE)
     wire = await wires.accept()
@@ -94,7 +94,7 @@ async def test_a_large_body_arrives_whole_where_it_is_read_late(
 
 @pytest.mark.parametrize("size", [READ_BYTES // 2, READ_BYTES])
 async def test_a_long_answer_in_pieces_is_read_whole(
-    wires: Wires, client: Client, size: int
+    wires: Wires, client: HttpClient, size: int
 ) -> None:
     for _ in range(2):
         sending = send(client, wires)
@@ -111,7 +111,7 @@ async def test_a_long_answer_in_pieces_is_read_whole(
     assert len(wires.accepted) == 1
 
 
-async def test_a_compressed_answer_is_not_unpacked(wires: Wires, client: Client) -> None:
+async def test_a_compressed_answer_is_not_unpacked(wires: Wires, client: HttpClient) -> None:
     bomb = gzip.compress(bytes(100 * READ_BYTES))
     sending, wire = await begin(client, wires)
     head = b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: %d\r\n\r\n" % len(bomb)
@@ -119,7 +119,7 @@ async def test_a_compressed_answer_is_not_unpacked(wires: Wires, client: Client)
     assert (await sending).body == bomb
 
 
-async def test_a_head_within_bounds_is_read(wires: Wires, client: Client) -> None:
+async def test_a_head_within_bounds_is_read(wires: Wires, client: HttpClient) -> None:
     sending, wire = await begin(client, wires)
     long = b"x-long: " + b"x" * (FIELD_BYTES - 100) + b"\r\n"
     await wire.say(ANSWER[:-2] + b"x-more: x\r\n" * (FIELDS - 10) + long + b"\r\n")
@@ -135,7 +135,7 @@ async def test_a_head_within_bounds_is_read(wires: Wires, client: Client) -> Non
     ],
 )
 async def test_an_endless_head_closes_the_connection(
-    wires: Wires, client: Client, endless: bytes, reason: str
+    wires: Wires, client: HttpClient, endless: bytes, reason: str
 ) -> None:
     sending, wire = await begin(client, wires)
 
@@ -154,7 +154,7 @@ async def test_an_endless_head_closes_the_connection(
 
 @pytest.mark.parametrize("leave", [Wire.reset, Wire.close, Wire.end])
 async def test_an_answer_before_the_end_of_the_request_counts(
-    wires: Wires, client: Client, leave: Callable[[Wire], None]
+    wires: Wires, client: HttpClient, leave: Callable[[Wire], None]
 ) -> None:
     sending, wire = await begin(client, wires, LARGE)
     await wire.say(TOO_LARGE)
@@ -163,7 +163,7 @@ async def test_an_answer_before_the_end_of_the_request_counts(
 
 
 async def test_a_request_whose_rest_is_never_taken_does_not_hold_up_the_next(
-    wires: Wires, client: Client
+    wires: Wires, client: HttpClient
 ) -> None:
     before = sockets()
     for _ in range(2):
@@ -186,7 +186,7 @@ async def test_a_request_whose_rest_is_never_taken_does_not_hold_up_the_next(
     ],
 )
 async def test_an_end_without_an_answer_has_its_text(
-    wires: Wires, client: Client, said: bytes, leave: Callable[[Wire], None], reason: str
+    wires: Wires, client: HttpClient, said: bytes, leave: Callable[[Wire], None], reason: str
 ) -> None:
     sending, wire = await begin(client, wires)
     await wire.say(said)
@@ -201,7 +201,7 @@ async def test_an_end_without_an_answer_has_its_text(
     "change", [Wire.close, Wire.reset, Wire.end, partial(Wire.say_now, data=b"unasked")]
 )
 async def test_an_idle_connection_that_changed_is_not_used_again(
-    wires: Wires, client: Client, change: Callable[[Wire], object]
+    wires: Wires, client: HttpClient, change: Callable[[Wire], object]
 ) -> None:
     for _ in range(2):
         sending, wire = await begin(client, wires)
@@ -213,7 +213,7 @@ async def test_an_idle_connection_that_changed_is_not_used_again(
 
 @pytest.mark.parametrize("body", [b"x", LARGE], ids=["small", "large"])
 async def test_a_cancelled_exchange_leaves_nothing_behind(
-    wires: Wires, client: Client, body: bytes
+    wires: Wires, client: HttpClient, body: bytes
 ) -> None:
     before, tasks = sockets(), asyncio.all_tasks()
     sending, wire = await begin(client, wires, body)
@@ -226,7 +226,9 @@ async def test_a_cancelled_exchange_leaves_nothing_behind(
 
 
 @pytest.mark.parametrize("turns", range(1, 9))
-async def test_a_client_may_be_closed_at_any_time(wires: Wires, client: Client, turns: int) -> None:
+async def test_a_client_may_be_closed_at_any_time(
+    wires: Wires, client: HttpClient, turns: int
+) -> None:
     before = sockets()
     sending = send(client, wires)
     for _ in range(turns):
@@ -240,7 +242,7 @@ async def test_a_client_may_be_closed_at_any_time(wires: Wires, client: Client, 
     await until(lambda: sockets() == before, what="the end of its socket")
 
 
-async def test_a_closed_client_has_closed_its_connections(wires: Wires, client: Client) -> None:
+async def test_a_closed_client_has_closed_its_connections(wires: Wires, client: HttpClient) -> None:
     before = sockets()
     sending, wire = await begin(client, wires)
     await wire.say(ANSWER)

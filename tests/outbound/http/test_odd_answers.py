@@ -16,14 +16,14 @@ from relay.core.sink import Outcomes
 from relay.core.timeouts import Deadlines
 from relay.delivery.attempt import attempt
 from relay.outbound.http import odd_answers
-from relay.outbound.http.client import Client, Endpoint
+from relay.outbound.http.client import HttpClient, HttpEndpoint
 from relay.outbound.http.odd_answers import FIELD_BYTES, FIELDS, INTERIM_MAX
-from relay.outbound.http.responses import Response
+from relay.outbound.http.responses import HttpResponse
 from tests.sinks.wire import LOOPS, Wire, Wires
 from tests.stub_server import DEADLINE_S
 
 OK = b"HTTP/1.1 200 OK\r\n"
-Asking = asyncio.Task[Response]
+Asking = asyncio.Task[HttpResponse]
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
@@ -39,14 +39,14 @@ def wires() -> Iterator[Wires]:
 
 
 @pytest.fixture
-async def client() -> AsyncIterator[Client]:
-    client = Client(timeout_s=5, connections=1)
+async def client() -> AsyncIterator[HttpClient]:
+    client = HttpClient(timeout_s=5, connections=1)
     yield client
     await client.close()
 
 
-async def asked(client: Client, wires: Wires) -> tuple[Asking, Wire]:
-    asking = asyncio.create_task(client.exchange(Endpoint.of(wires.url), body=b"x"))
+async def asked(client: HttpClient, wires: Wires) -> tuple[Asking, Wire]:
+    asking = asyncio.create_task(client.exchange(HttpEndpoint.of(wires.url), body=b"x"))
     wire = await wires.accept()
     await wire.take()
     return asking, wire
@@ -66,7 +66,7 @@ CERTAIN = {
 @pytest.mark.parametrize("pieces", [1, 7])
 @pytest.mark.parametrize("answer", CERTAIN.values(), ids=list(CERTAIN))
 async def test_an_odd_answer_whose_status_is_certain_counts_and_its_connection_ends(
-    wires: Wires, client: Client, answer: bytes, pieces: int
+    wires: Wires, client: HttpClient, answer: bytes, pieces: int
 ) -> None:
     for status in (b"200", b"400"):
         asking, wire = await asked(client, wires)
@@ -80,7 +80,9 @@ async def test_an_odd_answer_whose_status_is_certain_counts_and_its_connection_e
         assert await wire.take() == b""
 
 
-async def test_an_odd_answer_does_not_answer_a_second_request(wires: Wires, client: Client) -> None:
+async def test_an_odd_answer_does_not_answer_a_second_request(
+    wires: Wires, client: HttpClient
+) -> None:
     asking, wire = await asked(client, wires)
     await wire.say(CERTAIN["two equal lengths"] * 2)
     assert (await asking).body == b"ok"
@@ -129,7 +131,7 @@ IN_PLACE = {
 
 @pytest.mark.parametrize(("said", "reason"), IN_PLACE.items(), ids=range(len(IN_PLACE)))
 async def test_what_came_in_place_of_an_answer_is_named_and_not_repeated(
-    wires: Wires, client: Client, said: bytes, reason: str
+    wires: Wires, client: HttpClient, said: bytes, reason: str
 ) -> None:
     asking, wire = await asked(client, wires)
     try:
@@ -164,7 +166,7 @@ UNENDED = {
 
 @pytest.mark.parametrize(("said", "reason"), UNENDED.items(), ids=range(len(UNENDED)))
 async def test_what_came_of_an_answer_without_an_end_is_named_at_the_timeout(
-    wires: Wires, client: Client, said: bytes, reason: str
+    wires: Wires, client: HttpClient, said: bytes, reason: str
 ) -> None:
     (error,) = await attempted(client, wires, said)
     assert str(error) == reason
@@ -172,7 +174,7 @@ async def test_what_came_of_an_answer_without_an_end_is_named_at_the_timeout(
 
 @pytest.mark.parametrize("line", [b"marked\r\n", b"a b: x\r\n"])
 async def test_a_malformed_head_is_refused_before_its_end(
-    wires: Wires, client: Client, line: bytes
+    wires: Wires, client: HttpClient, line: bytes
 ) -> None:
     asking, wire = await asked(client, wires)
     await wire.say(OK + line)
@@ -180,7 +182,7 @@ async def test_a_malformed_head_is_refused_before_its_end(
         await asyncio.wait_for(asking, DEADLINE_S)
 
 
-async def attempted(client: Client, wires: Wires, said: bytes) -> list[SinkError | None]:
+async def attempted(client: HttpClient, wires: Wires, said: bytes) -> list[SinkError | None]:
     """Make an attempt as a dispatcher does, whose destination says this and no more."""
 
     async def send(_: Sequence[Event]) -> Outcomes:

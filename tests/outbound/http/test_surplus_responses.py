@@ -18,10 +18,10 @@ from relay.core import config_values
 from relay.core.errors import SinkError, Temporary
 from relay.core.event import Event
 from relay.core.sink import Sink
-from relay.outbound.http.client import Client, Endpoint
+from relay.outbound.http.client import HttpClient, HttpEndpoint
 from relay.outbound.http.guard import Framing, GuardedConnector
 from relay.outbound.http.odd_answers import INTERIM_MAX
-from relay.outbound.http.responses import Response
+from relay.outbound.http.responses import HttpResponse
 from relay.sinks.http import sink as http
 from relay.sinks.slack import sink as slack
 from tests.brokers.pubsub_double import said
@@ -69,14 +69,14 @@ def wires() -> Iterator[Wires]:
 
 
 @pytest.fixture
-async def client() -> AsyncIterator[Client]:
-    client = Client(timeout_s=5, connections=1)
+async def client() -> AsyncIterator[HttpClient]:
+    client = HttpClient(timeout_s=5, connections=1)
     yield client
     await client.close()
 
 
-async def post(client: Client, url: str, body: bytes = b"x") -> Response:
-    return await client.exchange(Endpoint.of(url), body=body)
+async def post(client: HttpClient, url: str, body: bytes = b"x") -> HttpResponse:
+    return await client.exchange(HttpEndpoint.of(url), body=body)
 
 
 BEHIND = {
@@ -95,7 +95,7 @@ BEHIND = {
 
 @pytest.mark.parametrize("answer", BEHIND.values(), ids=list(BEHIND))
 async def test_bytes_after_a_response_do_not_answer_the_next_request(
-    destination: StubServer, client: Client, answer: bytes
+    destination: StubServer, client: HttpClient, answer: bytes
 ) -> None:
     destination.reply = lambda _: Raw(raw=answer) if len(destination.requests) == 1 else FAILURE
     assert (await post(client, destination.url())).status // 100 == 2
@@ -106,7 +106,7 @@ async def test_bytes_after_a_response_do_not_answer_the_next_request(
 
 @pytest.mark.parametrize("late", [EMPTY, EMPTY[:20], b"\0", b"\r\n"])
 async def test_bytes_on_an_idle_connection_close_it(
-    wires: Wires, client: Client, late: bytes
+    wires: Wires, client: HttpClient, late: bytes
 ) -> None:
     first = await use_once(wires, client)
     await first.say(late)
@@ -119,7 +119,7 @@ async def test_bytes_on_an_idle_connection_close_it(
     assert (await asking).status == 500
 
 
-async def use_once(wires: Wires, client: Client) -> Wire:
+async def use_once(wires: Wires, client: HttpClient) -> Wire:
     """Leave an idle connection behind."""
     asking = asyncio.create_task(post(client, wires.url))
     wire = await wires.accept()
@@ -130,7 +130,7 @@ async def use_once(wires: Wires, client: Client) -> Wire:
 
 
 async def test_a_response_that_the_kernel_holds_before_its_request_does_not_count(
-    wires: Wires, client: Client
+    wires: Wires, client: HttpClient
 ) -> None:
     first = await use_once(wires, client)
     # No turn of the loop after it, so that nothing has read it when the request is made.
@@ -144,7 +144,7 @@ async def test_a_response_that_the_kernel_holds_before_its_request_does_not_coun
 
 @pytest.mark.parametrize("is_used", [False, True])
 async def test_a_response_right_before_its_request_does_not_count(
-    wires: Wires, client: Client, monkeypatch: pytest.MonkeyPatch, *, is_used: bool
+    wires: Wires, client: HttpClient, monkeypatch: pytest.MonkeyPatch, *, is_used: bool
 ) -> None:
     if is_used:
         await use_once(wires, client)
@@ -163,7 +163,7 @@ async def test_a_response_right_before_its_request_does_not_count(
 
 
 async def test_every_request_is_announced_to_the_guard_before_its_first_byte(
-    wires: Wires, client: Client, monkeypatch: pytest.MonkeyPatch
+    wires: Wires, client: HttpClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     announced: list[bool] = []
     expect = Framing.expect
@@ -182,7 +182,7 @@ async def test_every_request_is_announced_to_the_guard_before_its_first_byte(
     await asking
 
 
-async def ask_twice(wires: Wires, client: Client) -> tuple[Wire, bytes, asyncio.Task[Any]]:
+async def ask_twice(wires: Wires, client: HttpClient) -> tuple[Wire, bytes, asyncio.Task[Any]]:
     """A large second request on a used connection, of which the destination has taken a part."""
     wire = await use_once(wires, client)
     asking = asyncio.create_task(post(client, wires.url, LARGE))
@@ -191,7 +191,7 @@ async def ask_twice(wires: Wires, client: Client) -> tuple[Wire, bytes, asyncio.
 
 @pytest.mark.parametrize("answer", [EMPTY, EMPTY.replace(b"200", b"410")])
 async def test_a_response_before_the_end_of_a_later_request_does_not_count(
-    wires: Wires, client: Client, answer: bytes
+    wires: Wires, client: HttpClient, answer: bytes
 ) -> None:
     wire, _, asking = await ask_twice(wires, client)
     await wire.say(answer)
@@ -206,7 +206,7 @@ async def test_a_response_before_the_end_of_a_later_request_does_not_count(
 
 
 async def test_a_later_request_that_is_answered_when_it_was_read_is_answered(
-    wires: Wires, client: Client
+    wires: Wires, client: HttpClient
 ) -> None:
     wire, begun, asking = await ask_twice(wires, client)
     await wire.take_all(begun.index(b"\r\n\r\n") + 4 + len(LARGE) - len(begun))
@@ -216,7 +216,7 @@ async def test_a_later_request_that_is_answered_when_it_was_read_is_answered(
 
 @pytest.mark.parametrize(("interim", "taken"), [(INTERIM_MAX, True), (INTERIM_MAX + 1, False)])
 async def test_interim_answers_are_skipped_but_not_without_end(
-    destination: StubServer, client: Client, interim: int, taken: bool
+    destination: StubServer, client: HttpClient, interim: int, taken: bool
 ) -> None:
     destination.reply = lambda _: Raw(raw=CONTINUE * interim + EMPTY)
     for _ in range(2):
@@ -230,7 +230,7 @@ async def test_interim_answers_are_skipped_but_not_without_end(
 
 
 async def test_an_exchange_that_is_in_order_keeps_its_connection(
-    destination: StubServer, client: Client
+    destination: StubServer, client: HttpClient
 ) -> None:
     answers = [EMPTY, CHUNKED, CONTINUE + EMPTY, EMPTY.replace(b"200", b"204"), EMPTY * 1]
     destination.reply = lambda _: Raw(raw=answers[len(destination.requests) - 1])

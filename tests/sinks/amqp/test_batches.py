@@ -3,53 +3,24 @@
 import asyncio
 import gc
 import re
-from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from relay.core.errors import Misconfigured, Refused, Temporary
+from relay.core.errors import Misconfigured, Refused
 from relay.core.event import Event
 from relay.sinks.amqp import publisher as amqp_publisher
-from relay.sinks.amqp import sink as amqp
-from relay.sinks.amqp.connection import Connection
 from relay.sinks.amqp.sink import AmqpSink
-from tests.conftest import ManualClock
+from tests.sinks.amqp.conftest import Make
 from tests.sinks.amqp.harness import AmqpHarness
-from tests.sinks.batch import DELIVERED, series, told, unfit
+from tests.sinks.batch import DELIVERED, series, told
 from tests.stub_server import until
-
-Make = Callable[..., AmqpSink]
 
 FORBIDDEN = (Misconfigured, "the user may not write to the exchange, or to this topic")
 TOO_LARGE = (Refused, "larger than the broker's max_message_size")
-TOO_LONG = unfit("routing_key", "is longer than 255 bytes")
-BROKEN_OFF = (Temporary, "the client library broke it off")
-FULL = (Temporary, "the queue rejects what is new: it is full, or its leader is away")
-
 BY_SOURCE = {"routing_key": "{{ source }}"}
 """So that each event says which queue it is for."""
-
-
-@pytest.fixture
-async def destination() -> AsyncIterator[AmqpHarness]:
-    async with AmqpHarness() as harness:
-        yield harness
-
-
-@pytest.fixture
-async def make(destination: AmqpHarness) -> AsyncIterator[Make]:
-    made: list[AmqpSink] = []
-
-    def make(**changed: object) -> AmqpSink:
-        settings: Any = destination.settings(**changed)
-        made.append(amqp.build(settings, ManualClock()))
-        return made[-1]
-
-    yield make
-    for sink in made:
-        await sink.close()
 
 
 def bound_for(lead: Event, *queues: str) -> list[Event]:
@@ -62,28 +33,6 @@ def unroutable(event: Event) -> Any:
 
 def read(destination: AmqpHarness) -> list[str]:
     return [str(message.message_id) for message in destination.server.read(destination.queue)]
-
-
-async def test_the_outcomes_are_in_the_order_of_the_events_and_each_its_own(
-    destination: AmqpHarness, make: Make, lead: Event
-) -> None:
-    good, full = destination.queue, f"{destination.queue}-full"
-    await destination.server.put_queue(full, **{"x-max-length": 0, "x-overflow": "reject-publish"})
-    await asyncio.to_thread(destination.server.limit, 5000)
-    sink = make(**BY_SOURCE)
-    events = bound_for(lead, good, "nowhere", full, good, "x" * 256, good)
-    events[3] = replace(events[3], body=events[3].body.ljust(5001))
-    assert told(await sink.send_batch(events)) == [
-        DELIVERED,
-        unroutable(lead),
-        FULL,
-        TOO_LARGE,
-        TOO_LONG,
-        DELIVERED,
-    ]
-    assert set(read(destination)) == {"evt_0", "evt_5"}
-    assert destination.contacts() == 1
-    await destination.server.drop_queue(full)
 
 
 async def test_properties_that_do_not_fit_into_a_frame_are_refused_and_harm_no_other(
@@ -102,19 +51,6 @@ async def test_properties_that_do_not_fit_into_a_frame_are_refused_and_harm_no_o
         (Refused, "the properties are larger than a frame of the broker's (frame_max)"),
     ]
     assert destination.contacts() == 1
-
-
-async def test_no_event_is_lost_beside_one_that_is_too_large(
-    destination: AmqpHarness, make: Make, lead: Event
-) -> None:
-    await asyncio.to_thread(destination.server.limit, 5000)
-    sink = make()
-    events = series(lead, 30)
-    events[20] = replace(events[20], body=lead.body.ljust(5001))
-    found = told(await sink.send_batch(events))
-    assert [place for place, each in enumerate(found) if each != DELIVERED] == [20]
-    assert found[20] == TOO_LARGE
-    assert set(read(destination)) == {event.id for event in events} - {"evt_20"}
 
 
 async def test_an_event_that_is_too_large_costs_its_neighbours_no_attempt_and_no_connection(
@@ -161,25 +97,6 @@ async def test_a_forbidden_topic_of_one_event_fails_no_other(
     assert set(read(destination)) == {"evt_0", "evt_2", "evt_4"}
 
 
-async def test_a_bug_in_one_event_does_not_affect_its_neighbours(
-    destination: AmqpHarness, make: Make, lead: Event, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sink = make()
-    real = sink._properties
-    bug = ZeroDivisionError()
-
-    def properties(event: Event) -> Any:
-        if event.id == "evt_1":
-            raise bug
-        return real(event)
-
-    monkeypatch.setattr(sink, "_properties", properties)
-    outcomes = await sink.send_batch(series(lead, 3))
-    assert outcomes[1] is bug
-    assert told([outcomes[0], outcomes[2]]) == [DELIVERED, DELIVERED]
-    assert read(destination) == ["evt_0", "evt_2"]
-
-
 async def test_a_message_that_cannot_be_encoded_fails_alone(
     destination: AmqpHarness, make: Make, lead: Event
 ) -> None:
@@ -189,33 +106,6 @@ async def test_a_message_that_cannot_be_encoded_fails_alone(
     assert isinstance(outcomes[1], Exception)
     assert told([outcomes[0], outcomes[2]]) == [DELIVERED, DELIVERED]
     assert read(destination) == ["evt_0", "evt_2"]
-
-
-async def test_an_event_refused_before_sending_is_refused_without_a_server_too(
-    destination: AmqpHarness, make: Make, lead: Event
-) -> None:
-    await destination.door.shut()
-    outcomes = await make(**BY_SOURCE).send_batch(bound_for(lead, "x" * 256, destination.queue))
-    assert told(outcomes) == [
-        TOO_LONG,
-        (Temporary, "connection refused"),
-    ]
-
-
-async def test_concurrent_batches_share_one_connection_and_mix_nothing_up(
-    destination: AmqpHarness, make: Make, lead: Event
-) -> None:
-    sink = make(**BY_SOURCE)
-    queues = [destination.queue if number % 3 else "nowhere" for number in range(200)]
-    events = bound_for(lead, *queues)
-    found = await asyncio.gather(*(sink.send_batch(events[n : n + 10]) for n in range(0, 200, 10)))
-    outcomes = [each for batch in found for each in told(batch)]
-    assert outcomes == [unroutable(lead) if queue == "nowhere" else DELIVERED for queue in queues]
-    good = [event.id for event in events if event.source == destination.queue]
-    assert sorted(read(destination)) == sorted(good)
-    assert destination.contacts() == 1
-    # A broker confirms a message only after it has returned it.
-    await until(lambda: remembered(sink) == [], what="every confirm")
 
 
 def remembered(sink: AmqpSink) -> list[Any]:
@@ -228,7 +118,7 @@ def remembered(sink: AmqpSink) -> list[Any]:
     return [*publisher._turns, *kept[0], *kept[1]]
 
 
-async def test_events_of_one_id_find_each_its_own_in_one_batch_and_between_two(
+async def test_events_of_one_id_find_each_its_own_and_nothing_is_remembered_of_them(
     destination: AmqpHarness, make: Make, lead: Event
 ) -> None:
     sink = make(**BY_SOURCE)
@@ -239,21 +129,5 @@ async def test_events_of_one_id_find_each_its_own_in_one_batch_and_between_two(
     found = await asyncio.gather(*(sink.send_batch(batch) for batch in batches))
     assert [told(outcomes) for outcomes in found] == [wanted, wanted[::-1], wanted]
     assert read(destination) == [lead.id] * 6
-
-
-async def test_a_client_that_cancels_itself_ends_only_the_attempt(
-    destination: AmqpHarness, make: Make, lead: Event, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = Connection.open_channel
-    broken = iter([True])
-
-    async def open_channel(connection: Connection) -> Any:
-        if next(broken, False):
-            raise asyncio.CancelledError
-        return await real(connection)
-
-    monkeypatch.setattr(Connection, "open_channel", open_channel)
-    sink = make()
-    events = series(lead, 2)
-    assert told(await sink.send_batch(events)) == [BROKEN_OFF] * 2
-    assert told(await sink.send_batch(events)) == [DELIVERED] * 2
+    # A broker confirms a message only after it has returned it.
+    await until(lambda: remembered(sink) == [], what="every confirm")

@@ -1,54 +1,25 @@
 """How the `amqp` sink logs in to a real RabbitMQ: TLS both ways, virtual hosts, rights."""
 
 import traceback
-from collections.abc import AsyncIterator, Callable
-from pathlib import Path
-from typing import Any
+from collections.abc import AsyncIterator
 
 import pytest
 
 from relay.core.errors import Misconfigured, SinkError, Temporary
 from relay.core.event import Event
 from relay.sinks.amqp import sink as amqp
-from tests.brokers.authority import Authority
 from tests.brokers.rabbitmq import PASSWORD, RabbitMq
-from tests.conftest import ManualClock
+from tests.sinks.amqp.conftest import Make
 from tests.sinks.amqp.harness import AmqpHarness
 
-Make = Callable[..., amqp.AmqpSink]
-
-UNTRUSTED = (
-    "the broker's TLS certificate does not verify: self-signed certificate in certificate chain"
-)
-UNPROVED = "the broker does not accept our TLS certificate"
 RIGHTS = "permissions/own/relay"
 ALL = {"configure": ".*", "write": ".*", "read": ".*"}
 NO_HOST = "the virtual host is missing, or the user has no right to it"
 
 
 @pytest.fixture
-async def destination() -> AsyncIterator[AmqpHarness]:
-    async with AmqpHarness() as harness:
-        yield harness
-
-
-@pytest.fixture
 def server(destination: AmqpHarness) -> RabbitMq:
     return destination.server
-
-
-@pytest.fixture
-async def make(destination: AmqpHarness) -> AsyncIterator[Make]:
-    made: list[amqp.AmqpSink] = []
-
-    def make(**changed: object) -> amqp.AmqpSink:
-        settings: Any = destination.settings(**changed)
-        made.append(amqp.build(settings, ManualClock()))
-        return made[-1]
-
-    yield make
-    for sink in made:
-        await sink.close()
 
 
 async def fault(sink: amqp.AmqpSink, event: Event) -> tuple[type[SinkError], str]:
@@ -61,44 +32,6 @@ async def fault(sink: amqp.AmqpSink, event: Event) -> tuple[type[SinkError], str
         found.add((type(caught.value), caught.value.reason))
     assert len(found) == 1
     return found.pop()
-
-
-async def test_tls_is_spoken_with_certificates_on_both_sides(
-    destination: AmqpHarness, make: Make, lead: Event
-) -> None:
-    server = destination.server
-    client, ca = server.authority.issue("client"), server.authority.file
-    sink = make(url=server.tls_url, ca_file=str(ca), client_cert_file=str(client))
-    await sink.check()
-    await sink.send(lead)
-    assert [message.id for message in destination.messages()] == [lead.id]
-
-
-async def test_a_broker_with_a_certificate_of_another_authority_is_refused(
-    server: RabbitMq, make: Make, lead: Event, tmp_path: Path
-) -> None:
-    other = Authority(tmp_path / "other")
-    client = server.authority.issue("client")
-    sink = make(url=server.tls_url, ca_file=str(other.file), client_cert_file=str(client))
-    assert await fault(sink, lead) == (Misconfigured, UNTRUSTED)
-
-
-async def test_a_required_client_certificate_that_is_missing_is_reported_every_time(
-    server: RabbitMq, make: Make, lead: Event
-) -> None:
-    # A reset often overtakes the reason, so that one trial shows nothing.
-    for _ in range(10):
-        sink = make(url=server.tls_url, ca_file=str(server.authority.file))
-        assert await fault(sink, lead) == (Misconfigured, UNPROVED)
-
-
-async def test_a_client_certificate_of_another_authority_is_misconfigured(
-    server: RabbitMq, make: Make, lead: Event, tmp_path: Path
-) -> None:
-    client = Authority(tmp_path / "other").issue("client")
-    ca = server.authority.file
-    sink = make(url=server.tls_url, ca_file=str(ca), client_cert_file=str(client))
-    assert await fault(sink, lead) == (Misconfigured, UNPROVED)
 
 
 async def test_a_broker_that_speaks_no_tls_is_temporary(

@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
-from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -11,23 +10,12 @@ from msgspec.structs import replace
 from relay.core.errors import Temporary
 from relay.core.event import Event
 from relay.core.sink import Outcomes
-from relay.sinks.amqp.connection import Connection
 from relay.sinks.amqp.sink import AmqpSink
+from tests.sinks.amqp.conftest import Make
 from tests.sinks.amqp.harness import AmqpHarness
-from tests.sinks.amqp.test_batches import (
-    BY_SOURCE,
-    Make,
-    bound_for,
-    destination,
-    make,
-    read,
-    remembered,
-    unroutable,
-)
+from tests.sinks.amqp.test_batches import BY_SOURCE, bound_for, read, remembered, unroutable
 from tests.sinks.batch import DELIVERED, series, told
 from tests.stub_server import until
-
-__all__ = ["destination", "make"]  # fixtures
 
 LATE = (Temporary, "no answer within 1 s")
 BLOCKED = (Temporary, "the broker blocks publishers: its memory or disk alarm is on")
@@ -50,11 +38,6 @@ async def stuck(destination: AmqpHarness) -> AsyncIterator[str]:
 
 async def evaluate(destination: AmqpHarness, queue: str, what: str) -> None:
     await asyncio.to_thread(destination.server.evaluate, PROCESS.format(queue, what))
-
-
-def much(lead: Event) -> list[Event]:
-    """More than the buffers of sockets hold, so that some of it has not left."""
-    return series(lead, 24, body=b"x" * 900_000)
 
 
 def heard(sink: AmqpSink) -> int:
@@ -113,21 +96,6 @@ async def test_a_late_confirm_is_not_taken_for_another_event(
     assert remembered(sink) == []
 
 
-async def test_a_frozen_broker_is_disconnected_in_time_and_gets_nothing_later(
-    destination: AmqpHarness, make: Make, lead: Event
-) -> None:
-    sink = make(timeout="500ms", url=destination.server.url)
-    await sink.send(lead)
-    destination.server.freeze()
-    events = much(lead)
-    async with asyncio.timeout(5):
-        late = (Temporary, "no answer within 0.5 s")
-        assert told(await sink.send_batch(events)) == [late] * len(events)
-    destination.server.thaw()
-    await sink.send(replace(lead, id="evt_after"))
-    assert len(read(destination)) < 2 + len(events)
-
-
 async def test_events_confirmed_before_a_broker_fell_silent_are_delivered(
     destination: AmqpHarness, make: Make, lead: Event, stuck: str
 ) -> None:
@@ -167,21 +135,6 @@ async def test_an_event_that_waits_for_another_of_its_id_continues_when_that_one
     assert read(destination) == [lead.id]
 
 
-async def test_a_batch_that_is_cancelled_leaves_nothing_behind(
-    destination: AmqpHarness, make: Make, lead: Event
-) -> None:
-    sink = make(url=destination.server.url)
-    await sink.send(lead)
-    destination.server.freeze()
-    events = much(lead)
-    sending = [asyncio.create_task(sink.send_batch(part)) for part in (events[:12], events[12:])]
-    await until(lambda: published(sink) == 1 + len(events), what="the batches")
-    await give_up(sending)
-    destination.server.thaw()
-    await sink.send(replace(lead, id="evt_after"))
-    assert len(read(destination)) < 2 + len(events)
-
-
 async def test_a_batch_that_is_cancelled_while_it_waits_is_not_published(
     destination: AmqpHarness, make: Make, lead: Event, stuck: str
 ) -> None:
@@ -191,28 +144,6 @@ async def test_a_batch_that_is_cancelled_while_it_waits_is_not_published(
     await until(lambda: published(sink) == 1, what="the first of two of one id")
     await give_up([sending])
     assert published(sink) == 1
-    assert read(destination) == []
-
-
-async def test_nothing_is_published_if_the_client_swallows_a_cancellation(
-    destination: AmqpHarness, make: Make, lead: Event, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = Connection.open_channel
-    asked = asyncio.Event()
-
-    async def open_channel(connection: Connection) -> Any:
-        asked.set()
-        try:
-            await asyncio.Event().wait()
-        except asyncio.CancelledError:
-            return await real(connection)
-
-    monkeypatch.setattr(Connection, "open_channel", open_channel)
-    sink = make()
-    sending = asyncio.create_task(sink.send_batch(series(lead, 3)))
-    await asked.wait()
-    await give_up([sending])
-    assert sending.cancelled()
     assert read(destination) == []
 
 

@@ -8,24 +8,22 @@ import ssl
 import subprocess
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote
 
-import msgspec
 import pytest
 from freezegun import freeze_time
 from msgspec.structs import replace
 from standardwebhooks import Webhook, WebhookVerificationError
 
-from relay.core import config_values
 from relay.core.delivery import SinkResponse
 from relay.core.errors import Misconfigured, SinkError, Temporary
 from relay.core.event import Event
 from relay.outbound.http.client import READ_BYTES
-from relay.sinks.http import sink as http
 from relay.sinks.http.sink import HttpSink
+from tests.brokers.authority import Authority
 from tests.conftest import NOW_MS, ManualClock
+from tests.sinks.conformance import built
 from tests.stub_server import Reply, StubServer
 
 OLD = "whsec_" + base64.b64encode(b"old key of 24 bytes or so").decode()
@@ -34,17 +32,12 @@ NEW = "whsec_" + base64.b64encode(b"new key of 24 bytes or so").decode()
 Make = Callable[..., HttpSink]
 
 
-def decoded(**table: object) -> http.Settings:
-    full = {"name": "crm", "type": "http", **table}
-    return msgspec.convert(full, http.Settings, dec_hook=config_values.decode)
-
-
 @pytest.fixture
 async def make(clock: ManualClock) -> AsyncIterator[Make]:
     made: list[HttpSink] = []
 
     def make(url: str, **table: object) -> HttpSink:
-        made.append(http.build(decoded(url=url, **table), clock))
+        made.append(built("http", clock, url=url, **table))
         return made[-1]
 
     yield make
@@ -231,156 +224,36 @@ async def test_more_sends_than_connections_wait_their_turn(
     assert destination.accepted <= 16
 
 
-@pytest.mark.parametrize(
-    ("table", "expected"),
-    [
-        ({"url": "ftp://crm.example/"}, "url: expected http"),
-        ({"url": "crm.example/marked"}, "url: expected http"),
-        ({"url": "https://"}, "url: expected http"),
-        ({"url": "http:///marked"}, "url: expected http"),
-        (
-            {"url": "http://crm.example:99999/marked"},
-            "url: expected http:// or",
-        ),
-        ({"url": "http://[marked/"}, "url: expected http:// or https:// and a host"),
-        ({"url": "http://1.2.3.4.5/marked"}, "url: the host is neither a name nor an IPv4"),
-        ({"url": "http://crm.example/marked\n"}, "url: expected http:// or https:// and a host"),
-        ({"headers": {"x marked": "1"}}, r"headers.x marked: .*name"),
-        ({"headers": {"": "1"}}, r"headers.: .*name"),
-        ({"headers": {"x-own": "marked\r\nx: y"}}, r"headers.x-own: .*ASCII"),
-        ({"headers": {"x-own": "marked\n"}}, r"headers.x-own: .*ASCII"),
-        ({"headers": {"x-own": " marked"}}, r"headers.x-own: .*blanks"),
-        ({"headers": {"x-own": "mörked"}}, r"headers.x-own: .*ASCII"),
-        ({"headers": {"X-Own": "marked", "x-own": "2"}}, r"headers.x-own: duplicate"),
-        ({"headers": {"Webhook-Id": "marked"}}, r"headers.Webhook-Id: .*relay itself"),
-        ({"headers": {"CE-type": "marked"}}, r"headers.CE-type: .*relay itself"),
-        ({"headers": {"relay-event": "marked"}}, r"headers.relay-event: .*relay itself"),
-        ({"headers": {"Content-Length": "1"}}, r"headers.Content-Length: .*relay itself"),
-        ({"headers": {"HOST": "marked"}}, r"headers.HOST: .*relay itself"),
-        ({"headers": {"transfer-encoding": "chunked"}}, r"transfer-encoding: .*relay itself"),
-        ({"signing_secrets": [OLD, "whsec_marked"]}, r"signing_secrets\[1\]: "),
-        ({"ca_file": "no-such-file"}, "ca_file: cannot be read: No such file"),
-        ({"ca_file": __file__}, "ca_file: holds no usable PEM"),
-        ({"client_cert_file": "no-such-file"}, "client_cert_file.*: cannot be read: No such"),
-        ({"client_cert_file": __file__}, "client_cert_file.*: holds no usable PEM"),
-        ({"client_key_file": __file__}, "client_key_file: needs client_cert_file"),
-        (
-            {"url": "http://a:marked@crm.example/", "headers": {"Authorization": "marked"}},
-            "headers.authorization: url carries",
-        ),
-    ],
-)
-def test_a_bad_setting_is_named_and_its_value_is_not(
-    table: dict[str, object], expected: str, clock: ManualClock
-) -> None:
-    with pytest.raises(ValueError, match=expected) as caught:
-        http.build(decoded(**{"url": "https://crm.example/", **table}), clock)
-    assert "marked" not in str(caught.value).replace("headers.x marked", "")
-
-
-@dataclass(frozen=True)
-class Certificates:
-    """Paths of a CA, a server's and a client's pair, and a client's pair under a passphrase."""
-
-    folder: Path
-
-    def __getattr__(self, name: str) -> str:
-        return str(self.folder / name.replace("_", "."))
-
-
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    folder = tmp_path_factory.mktemp("certificates")
-
-    def openssl(*arguments: str) -> None:
-        subprocess.run(("openssl", *arguments), cwd=folder, check=True, capture_output=True)
-
-    def pair(name: str, *arguments: str) -> None:
-        key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-days", "2")
-        files = ("-keyout", f"{name}.key", "-out", f"{name}.pem")
-        openssl("req", "-x509", *key, *files, "-subj", f"/CN={name}", *arguments)
-
-    pair("ca", "-nodes", "-addext", "keyUsage=keyCertSign")
-    signed = ("-CA", "ca.pem", "-CAkey", "ca.key", "-addext", "basicConstraints=CA:FALSE")
-    pair("server", "-nodes", *signed, "-addext", "subjectAltName=IP:127.0.0.1")
-    pair("client", "-nodes", *signed)
-    pair("stranger", "-nodes")
-    pair("locked", "-passout", "pass:secret", *signed)
-    return Certificates(folder)
-
-
 @pytest.fixture
-async def tls_destination(certificates: Certificates) -> AsyncIterator[StubServer]:
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(certificates.server_pem, certificates.server_key)
-    async with StubServer(tls=context) as destination:
-        yield destination
-
-
-@pytest.fixture
-async def strict_destination(certificates: Certificates) -> AsyncIterator[StubServer]:
-    async with StubServer(tls=strict(certificates)) as destination:
-        yield destination
-
-
-def strict(certificates: Certificates) -> ssl.SSLContext:
-    """Make a server's context that wants a client certificate of our CA."""
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=certificates.ca_pem)
-    context.load_cert_chain(certificates.server_pem, certificates.server_key)
-    context.verify_mode = ssl.CERT_REQUIRED
-    return context
-
-
-async def test_an_own_ca_verifies_the_destination(
-    tls_destination: StubServer, make: Make, lead: Event, certificates: Certificates
-) -> None:
-    await make(tls_destination.url(), ca_file=certificates.ca_pem).send(lead)
-    assert len(tls_destination.requests) == 1
-
-
-async def test_an_untrusted_certificate_parks_the_sink(
-    tls_destination: StubServer, make: Make, lead: Event
-) -> None:
-    with pytest.raises(Misconfigured, match="certificate does not verify"):
-        await make(tls_destination.url()).send(lead)
-    assert tls_destination.requests == []
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path / "authority")
 
 
 async def test_a_certificate_for_another_name_parks_the_sink(
-    tls_destination: StubServer, make: Make, lead: Event, certificates: Certificates
+    make: Make, lead: Event, authority: Authority
 ) -> None:
-    with pytest.raises(Misconfigured, match="does not verify: Hostname mismatch"):
-        await make(tls_destination.url(host="localhost"), ca_file=certificates.ca_pem).send(lead)
-    assert tls_destination.requests == []
-
-
-async def test_a_destination_that_requires_a_client_certificate_gets_it(
-    strict_destination: StubServer, make: Make, lead: Event, certificates: Certificates
-) -> None:
-    sink = make(
-        strict_destination.url(),
-        ca_file=certificates.ca_pem,
-        client_cert_file=certificates.client_pem,
-        client_key_file=certificates.client_key,
-    )
-    await sink.send(lead)
-    assert len(strict_destination.requests) == 1
+    async with StubServer(tls=authority.context()) as destination:
+        sink = make(destination.url(host="localhost"), ca_file=str(authority.file))
+        with pytest.raises(Misconfigured, match="does not verify: Hostname mismatch"):
+            await sink.send(lead)
+        assert destination.requests == []
 
 
 async def test_a_destination_that_requires_our_certificate_gets_nothing_without_it(
-    strict_destination: StubServer, make: Make, lead: Event, certificates: Certificates
+    make: Make, lead: Event, authority: Authority
 ) -> None:
-    # With TLS 1.3 its alert may be overtaken by the end of the connection.
-    with pytest.raises(SinkError, match=r"does not accept our TLS certificate|connection"):
-        await make(strict_destination.url(), ca_file=certificates.ca_pem).send(lead)
-    assert strict_destination.requests == []
+    async with StubServer(tls=authority.context()) as destination:
+        # With TLS 1.3 its alert may be overtaken by the end of the connection.
+        with pytest.raises(SinkError, match=r"does not accept our TLS certificate|connection"):
+            await make(destination.url(), ca_file=str(authority.file)).send(lead)
+        assert destination.requests == []
 
 
 async def test_a_client_certificate_that_is_not_trusted_parks_the_sink(
-    make: Make, lead: Event, certificates: Certificates
+    make: Make, lead: Event, authority: Authority, tmp_path: Path
 ) -> None:
     # A plain socket, because asyncio's server hangs up without saying why.
-    context = strict(certificates)
+    context = authority.context()
     context.maximum_version = ssl.TLSVersion.TLSv1_2
 
     def shake_hands(listener: socket.socket) -> None:
@@ -388,13 +261,13 @@ async def test_a_client_certificate_that_is_not_trusted_parks_the_sink(
         with connection, suppress(ssl.SSLError):
             context.wrap_socket(connection, server_side=True)
 
+    client = Authority(tmp_path / "stranger").issue("client")
     with socket.create_server(("127.0.0.1", 0)) as listener:
         destination = asyncio.create_task(asyncio.to_thread(shake_hands, listener))
         sink = make(
             f"https://127.0.0.1:{listener.getsockname()[1]}/",
-            ca_file=certificates.ca_pem,
-            client_cert_file=certificates.stranger_pem,
-            client_key_file=certificates.stranger_key,
+            ca_file=str(authority.file),
+            client_cert_file=str(client),
         )
         with pytest.raises(Misconfigured, match="does not accept our TLS certificate"):
             await sink.send(lead)
@@ -412,31 +285,17 @@ async def test_a_destination_that_speaks_no_tls_is_temporary(make: Make, lead: E
             await make(f"https://{host}:{port}/").send(lead)
 
 
-def test_files_for_tls_ask_for_https(certificates: Certificates, clock: ManualClock) -> None:
-    table = {"url": "http://crm.example/", "ca_file": certificates.ca_pem}
-    with pytest.raises(ValueError, match="url: expected https://"):
-        http.build(decoded(**table), clock)
-
-
 def test_a_key_under_a_passphrase_is_refused_without_asking(
-    certificates: Certificates, clock: ManualClock
+    authority: Authority, tmp_path: Path
 ) -> None:
-    table = {
-        "url": "https://crm.example/",
-        "client_cert_file": certificates.locked_pem,
-        "client_key_file": certificates.locked_key,
-    }
+    client, key = str(authority.issue("client")), str(tmp_path / "locked.key")
+    lock = ("openssl", "pkey", "-in", client, "-aes256", "-passout", "pass:secret", "-out", key)
+    subprocess.run(lock, check=True, capture_output=True)
     with pytest.raises(ValueError, match="client_key_file: "):
-        http.build(decoded(**table), clock)
+        built("http", url="https://crm.example/", client_cert_file=client, client_key_file=key)
 
 
-def test_a_pair_that_does_not_fit_is_refused(
-    certificates: Certificates, clock: ManualClock
-) -> None:
-    table = {
-        "url": "https://crm.example/",
-        "client_cert_file": certificates.client_pem,
-        "client_key_file": certificates.server_key,
-    }
+def test_a_pair_that_does_not_fit_is_refused(authority: Authority) -> None:
+    client, other = str(authority.issue("client")), str(authority.issue("other"))
     with pytest.raises(ValueError, match="do not fit"):
-        http.build(decoded(**table), clock)
+        built("http", url="https://crm.example/", client_cert_file=client, client_key_file=other)

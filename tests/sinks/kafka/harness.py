@@ -4,11 +4,12 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 from relay.core.errors import Misconfigured, Refused, Temporary
+from relay.core.event import Event
 from relay.sinks.kafka.sink import KafkaSink, build
 from tests.brokers.kafka import TOPIC, KafkaCluster
 from tests.brokers.kafka_mock import PRODUCE
 from tests.conftest import ManualClock
-from tests.sinks.conformance import Harness, Message, watched_in
+from tests.sinks.conformance import Harness, Message, Variety, by_source, watched_in
 
 PRODUCE_CODES: Mapping[str, int] = {
     "fewer replicas than the topic demands": 19,
@@ -34,9 +35,32 @@ class KafkaHarness(Harness):
         "the broker finds the record invalid": Refused,
         "the user may not write to the topic": Misconfigured,
     }
+    reasons: ClassVar = {
+        "fewer replicas than the topic demands": "fewer replicas are in sync than the topic",
+        "the replicas do not confirm in time": "too few replicas confirmed in time",
+        "the broker's disk is full": "the broker cannot write to its disk",
+        "larger than the topic takes": "larger than the topic takes",
+        "the user may not write to the topic": "the user may not write to the topic relay",
+    }
+    bare: ClassVar = {"brokers": "127.0.0.1:9092"}
+    faults: ClassVar = (
+        ({"brokers": "kafka://host"}, "brokers: expected"),
+        ({"brokers": []}, "brokers: expected"),
+        ({"brokers": "host:0"}, "brokers: expected"),
+        ({"topic": "a b"}, "topic: does not fit: expected"),
+        ({"topic": "{{ nothing }}"}, "topic: line 1: no such name"),
+        ({"key": "{{ data.nothing }}"}, "key: .*missing"),
+        ({"username": "relay", "password": "marked"}, "security_protocol: expected a SASL_"),
+        ({"security_protocol": "SASL_SSL", "username": "relay"}, "username, password: "),
+        ({"ca_file": "x.pem"}, "security_protocol: expected SSL"),
+        ({"security_protocol": "SSL", "ca_file": "missing.pem"}, "ca_file: cannot be read"),
+        ({"security_protocol": "SSL", "client_key_file": "x"}, "client_key_file: needs"),
+    )
     wrong: ClassVar = {"security_protocol": "TLS", "sasl_mechanism": "NONE"}
     deviations: ClassVar = {
         "retry_after_is_kept_in_both_forms": "Kafka does not ask for a pace",
+        "a_loss_ends_what_waits": "the mock's brokers cannot be frozen and away at once",
+        "an_event_that_is_too_large_spares_the_others": "the mock's brokers take any size",
     }
 
     def __init__(self) -> None:
@@ -64,6 +88,10 @@ class KafkaHarness(Harness):
             self.cluster.kill()
         else:
             self.cluster.tell("push", PRODUCE, 100, PRODUCE_CODES[how])
+
+    async def vary(self, event: Event) -> Variety:
+        self.cluster.tell("topic_error", "bad", 3)
+        return by_source(event, "topic", good=TOPIC, bad="bad", unfit="")
 
     async def hang(self) -> None:
         self.cluster.freeze()

@@ -13,10 +13,10 @@ from relay.core import sample_events
 from relay.core.delivery import SinkResponse
 from relay.core.errors import Misconfigured, Refused, Temporary
 from relay.core.event import LEAD_CAPTURED, WEBHOOK_TEST, Event
-from relay.core.sink import Outcomes
 from tests.brokers.kafka import TOPIC
 from tests.brokers.kafka_mock import PARTITIONS, PRODUCE
 from tests.conftest import ManualClock
+from tests.sinks.batch import kinds
 from tests.sinks.kafka.harness import KafkaHarness, Sinks
 from tests.sinks.kafka.murmur2 import murmur2
 from tests.stub_server import until
@@ -53,10 +53,6 @@ def ids(events: Sequence[Event]) -> list[str]:
 def arrived(harness: KafkaHarness) -> list[str]:
     """List all events that are there; those of one partition in their order."""
     return [record.headers["relay-id"] for record in harness.cluster.read()]
-
-
-def kinds(outcomes: Outcomes) -> list[type]:
-    return [type(outcome) for outcome in outcomes]
 
 
 def lead_for(partition: int) -> Event:
@@ -180,31 +176,6 @@ async def test_a_refusal_leaves_other_partitions_alone(harness: KafkaHarness, ma
         if isinstance(outcome, SinkResponse)
     ]
     assert sorted(arrived(harness)) == sorted(taken)
-
-
-async def test_a_missing_topic_is_the_fault_of_its_own_events_only(
-    harness: KafkaHarness, make: Sinks
-) -> None:
-    harness.cluster.tell("create", "t.lead.captured")
-    harness.cluster.tell("create", "t.webhook.test")
-    harness.cluster.tell("topic_error", "t.webhook.test", 3)
-    test = sample_events.event(WEBHOOK_TEST, event_id="evt_test")
-    first, second = leads(2)
-    outcomes = await make(topic="t.{{ event }}").send_batch([first, test, second])
-    assert kinds(outcomes) == [SinkResponse, Misconfigured, SinkResponse]
-    assert str(outcomes[1]) == "the topic t.webhook.test does not exist"
-    harness.cluster.tell("topic_error", "t.webhook.test", 0)
-    assert sorted(arrived(harness)) == ids([first, second])
-
-
-async def test_an_empty_topic_of_one_event_refuses_only_this(
-    harness: KafkaHarness, make: Sinks
-) -> None:
-    good, bad = leads(2)
-    harness.cluster.tell("create", good.source)
-    outcomes = await make(topic="{{ source }}").send_batch([replace(bad, source=""), good])
-    assert kinds(outcomes) == [Refused, SinkResponse]
-    assert arrived(harness) == [good.id]
 
 
 async def test_a_partition_without_a_leader_holds_up_only_its_own_events(

@@ -14,8 +14,8 @@ from relay.core.delivery import SinkResponse
 from relay.core.errors import Temporary
 from relay.core.event import Event
 from relay.sinks.kafka import producer as kafka_producer
-from relay.sinks.kafka.batch import Batch
-from relay.sinks.kafka.cluster import Cluster
+from relay.sinks.kafka.batch import ProduceBatch
+from relay.sinks.kafka.cluster import KafkaProducer
 from relay.sinks.kafka.producer import Producer
 from tests.conftest import ManualClock
 from tests.sinks.kafka.harness import KafkaHarness, Sinks
@@ -53,7 +53,7 @@ async def loop_errors() -> list[dict[str, Any]]:
 async def test_a_stuck_producer_keeps_no_other_from_being_closed(
     released: threading.Event, loop_errors: list[dict[str, Any]]
 ) -> None:
-    cluster = Cluster(NOBODY, limit_s=1)
+    cluster = KafkaProducer(NOBODY, limit_s=1)
     producers = [cluster._producer(batch_records) for batch_records in (1, 10, 100)]
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.05):
@@ -116,7 +116,7 @@ async def test_two_threads_may_add_the_last_outcome_at_once(
             super().__setitem__(key, value)
             barrier.wait(20)
 
-    batch = Batch(2)
+    batch = ProduceBatch(2)
     batch.outcomes = Rendezvous()
     other = threading.Thread(target=batch.add, args=(1, SinkResponse()))
     other.start()

@@ -138,25 +138,3 @@ async def test_tls_is_verified_before_the_password_is_sent(
         )
         with pytest.raises(Misconfigured, match=reason):
             await sink.check()
-
-
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"brokers": "kafka://host"}, "brokers: expected"),
-        ({"brokers": []}, "brokers: expected"),
-        ({"brokers": "host:0"}, "brokers: expected"),
-        ({"topic": "a b"}, "topic: does not fit: expected"),
-        ({"topic": "{{ nothing }}"}, "topic: line 1: no such name"),
-        ({"key": "{{ data.nothing }}"}, "key: .*missing"),
-        ({"username": "relay", "password": PASSWORD}, "security_protocol: expected a SASL_"),
-        ({"security_protocol": "SASL_SSL", "username": "relay"}, "username, password: "),
-        ({"ca_file": "x.pem"}, "security_protocol: expected SSL"),
-        ({"security_protocol": "SSL", "ca_file": "missing.pem"}, "ca_file: cannot be read"),
-        ({"security_protocol": "SSL", "client_key_file": "x"}, "client_key_file: needs"),
-    ],
-)
-def test_a_bad_setting_is_named(changed: dict[str, Any], message: str, clock: ManualClock) -> None:
-    table = {"brokers": "127.0.0.1:9092", **changed}
-    with pytest.raises(ValueError, match=message):
-        build(Bare().settings(**table), clock)  # type: ignore[arg-type]

@@ -13,7 +13,7 @@ from relay.core.event import Event
 from relay.core.timeouts import Deadlines
 from relay.delivery.attempt import attempt
 from relay.sinks.kafka import cluster
-from relay.sinks.kafka.batch import Outcome, Record
+from relay.sinks.kafka.batch import KafkaRecord, Outcome
 from relay.sinks.kafka.sink import Settings, build
 from tests.conftest import ManualClock
 from tests.virtual_time import LoopClock, VirtualLoop
@@ -53,7 +53,7 @@ class SlowProducer:
         return {}
 
     async def deliver(
-        self, records: Mapping[int, Record], *, until_s: float
+        self, records: Mapping[int, KafkaRecord], *, until_s: float
     ) -> Mapping[int, Outcome]:
         left_s = until_s - self._loop.time()
         await asyncio.sleep(min(self.records_s, left_s))

@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -14,24 +13,14 @@ from relay.sinks.mqtt.sink import MqttSink
 from tests.brokers.mosquitto import Mosquitto
 from tests.brokers.mqtt_double import MqttDouble, take
 from tests.brokers.mqtt_packets import Publish, connack, puback
-from tests.sinks.batch import DELIVERED, of_kind, series, told, unfit
-from tests.sinks.mqtt.test_errors import broker
-from tests.sinks.mqtt.test_sink import Make, build, ids, make, server
+from tests.sinks.batch import DELIVERED, of_kind, series, told
+from tests.sinks.mqtt.conftest import Make, build, ids
 from tests.stub_server import until
-
-__all__ = ["broker", "make", "server"]  # fixtures
 
 TOO_LARGE = (Refused, "larger than the broker takes")
 DELAYED_ACK_S = 0.04
 """The least time for which Linux delays an acknowledgement."""
 FORBIDDEN = (Misconfigured, "the user may not publish to this topic")
-
-
-@pytest.fixture
-async def sink(broker: MqttDouble) -> AsyncIterator[MqttSink]:
-    sink = build(url=broker.url, topic="{{ event }}")
-    yield sink
-    await sink.close()
 
 
 def of_kinds(lead: Event, *kinds: str) -> list[Event]:
@@ -67,33 +56,6 @@ def remembered(sink: MqttSink) -> list[Any]:
     """List the messages that are kept until their PUBACK."""
     assert sink._publisher is not None
     return list(sink._publisher._in_flight.values())
-
-
-async def test_the_outcomes_are_in_the_order_of_the_events_and_each_its_own(
-    broker: MqttDouble, sink: MqttSink, lead: Event
-) -> None:
-    broker.connack = connack(MaximumPacketSize=5000)
-    broker.reply = refuse_by_topic
-    events = of_kinds(lead, "00", "10", "87", "0" * 65_536, "97", "00", "99", "90", "", "00")
-    events[5] = replace(events[5], body=events[5].body.ljust(5000))
-    found = told(await sink.send_batch(events))
-    over = found[5][1]
-    assert over.endswith(" bytes are more than the broker's maximum packet size")
-    assert found == [
-        DELIVERED,
-        (Misconfigured, "nobody subscribes to the topic of 10"),
-        FORBIDDEN,
-        unfit("topic", "is longer than 65535 bytes"),
-        (Temporary, "a quota of the broker is used up"),
-        (Refused, over),
-        (Refused, "the broker rejects the payload format"),
-        (Misconfigured, "the broker does not accept this topic"),
-        unfit("topic", "is empty"),
-        DELIVERED,
-    ]
-    assert published(broker) == [f"evt_{number}" for number in (0, 1, 2, 4, 6, 7, 9)]
-    assert broker.contacts == 1
-    assert remembered(sink) == []
 
 
 async def test_answers_may_come_in_any_order(
@@ -180,39 +142,6 @@ async def test_a_mosquitto_with_little_room_takes_large_batches_side_by_side(
     assert server.contacts() == 1
 
 
-async def test_concurrent_batches_mix_nothing_up(
-    broker: MqttDouble, sink: MqttSink, lead: Event
-) -> None:
-    broker.connack = connack(ReceiveMaximum=7)
-    broker.reply = refuse_by_topic
-    kinds = ["00" if number % 3 else "87" for number in range(200)]
-    events = of_kinds(lead, *kinds)
-    found = await asyncio.gather(*(sink.send_batch(events[n : n + 10]) for n in range(0, 200, 10)))
-    outcomes = [each for batch in found for each in told(batch)]
-    assert outcomes == [FORBIDDEN if kind == "87" else DELIVERED for kind in kinds]
-    assert sorted(published(broker)) == sorted(event.id for event in events)
-    assert broker.contacts == 1
-    assert remembered(sink) == []
-
-
-async def test_a_bug_in_one_event_does_not_affect_its_neighbours(
-    broker: MqttDouble, sink: MqttSink, lead: Event, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = sink._user_properties
-    bug = ZeroDivisionError()
-
-    def properties(event: Event) -> dict[str, str]:
-        if event.id == "evt_1":
-            raise bug
-        return real(event)
-
-    monkeypatch.setattr(sink, "_user_properties", properties)
-    outcomes = await sink.send_batch(series(lead, 3))
-    assert outcomes[1] is bug
-    assert told([outcomes[0], outcomes[2]]) == [DELIVERED, DELIVERED]
-    assert published(broker) == ["evt_0", "evt_2"]
-
-
 async def test_a_message_that_cannot_be_encoded_fails_alone_and_takes_no_room(
     broker: MqttDouble, sink: MqttSink, lead: Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -238,32 +167,3 @@ async def test_a_template_that_fails_on_one_event_is_its_own(make: Make, lead: E
     kind, reason = outcomes[1]
     assert kind is Refused
     assert reason.startswith("the template of `topic` fails on this event: ")
-
-
-async def test_an_event_refused_before_sending_is_refused_without_a_server_too(
-    server: Mosquitto, make: Make, lead: Event
-) -> None:
-    server.kill()
-    outcomes = await make(topic="{{ event }}").send_batch(of_kinds(lead, "", "x"))
-    assert told(outcomes) == [
-        unfit("topic", "is empty"),
-        (Temporary, "connection refused"),
-    ]
-
-
-async def test_no_event_is_lost_beside_one_that_is_too_large(
-    server: Mosquitto, make: Make, lead: Event
-) -> None:
-    await asyncio.to_thread(server.start_with, more="message_size_limit 5000")
-    sink = make()
-    waiting = series(lead, 30)
-    waiting[20] = replace(waiting[20], body=lead.body.ljust(5001))
-    refused: list[str] = []
-    # mosquitto ends a connection on which it refused something, whatever else is on its way there.
-    async with asyncio.timeout(10):
-        while waiting:
-            found = dict(zip(waiting, told(await sink.send_batch(waiting)), strict=True))
-            refused += [event.id for event, each in found.items() if each == TOO_LARGE]
-            waiting = [event for event, each in found.items() if each[0] is Temporary]
-    assert refused == ["evt_20"]
-    assert set(ids(server)) == {f"evt_{number}" for number in range(30)} - {"evt_20"}

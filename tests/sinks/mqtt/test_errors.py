@@ -13,7 +13,7 @@ from relay.sinks.mqtt.errors import MEANINGS
 from relay.sinks.mqtt.sink import MqttSink
 from tests.brokers.mqtt_double import MqttDouble, take
 from tests.brokers.mqtt_packets import connack, disconnect, puback
-from tests.sinks.mqtt.test_sink import build, error_of
+from tests.sinks.mqtt.conftest import build, error_of
 from tests.stub_server import until
 
 PINGREQ = b"\xc0\x00"
@@ -65,13 +65,8 @@ FAREWELLS: list[Said] = [
 
 
 @pytest.fixture
-async def broker() -> AsyncIterator[MqttDouble]:
-    async with MqttDouble().listen() as broker:
-        yield broker
-
-
-@pytest.fixture
 async def sink(broker: MqttDouble) -> AsyncIterator[MqttSink]:
+    """Return one whose topic needs no document: bodies are of any size here."""
     sink = build(url=broker.url, topic="relay/fixed")
     yield sink
     await sink.close()

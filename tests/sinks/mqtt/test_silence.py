@@ -10,26 +10,20 @@ from msgspec.structs import replace
 
 from relay.core.errors import Refused, Temporary
 from relay.core.event import Event
-from relay.sinks.mqtt.publisher import Publisher
 from relay.sinks.mqtt.sink import MqttSink
-from tests.brokers.mosquitto import Mosquitto
 from tests.brokers.mqtt_double import MqttDouble, take
 from tests.brokers.mqtt_packets import Publish, connack, disconnect, puback
 from tests.sinks.batch import DELIVERED, series, told
+from tests.sinks.mqtt.conftest import build
 from tests.sinks.mqtt.test_batches import (
     FORBIDDEN,
     TOO_LARGE,
     published,
     remembered,
-    sink,
     take_only,
     until_published,
 )
-from tests.sinks.mqtt.test_errors import broker
-from tests.sinks.mqtt.test_sink import Make, build, make, server
 from tests.stub_server import until
-
-__all__ = ["broker", "make", "server", "sink"]  # fixtures
 
 LATE = (Temporary, "no answer within 1 s")
 LOST = (Temporary, "the connection was lost")
@@ -135,24 +129,6 @@ async def test_abandoned_messages_count_towards_the_concurrency(
     await sink.close()
 
 
-async def test_a_frozen_broker_gets_nothing_later_of_a_batch_that_was_given_up(
-    server: Mosquitto, make: Make, lead: Event
-) -> None:
-    sink = make(topic="relay/fixed")
-    await sink.send(lead)
-    server.freeze()
-    # More than the sockets' buffers hold, so that some of it is still here.
-    sending = asyncio.create_task(sink.send_batch(series(lead, 12, body=b"x" * 900_000)))
-    await asyncio.wait({sending}, timeout=0.2)
-    sending.cancel()
-    async with asyncio.timeout(5):
-        await asyncio.wait({sending})
-    assert sending.cancelled()
-    server.thaw()
-    await sink.send(replace(lead, id="evt_after"))
-    assert len(server.read()) < 12
-
-
 async def test_a_batch_that_is_cancelled_sends_nothing_more(
     broker: MqttDouble, sink: MqttSink, lead: Event
 ) -> None:
@@ -212,56 +188,3 @@ async def test_an_event_that_was_still_waiting_when_the_connection_ended_is_not_
     broker.reply = lambda _: disconnect(0x99)
     blamed = (Refused, "the broker rejects the payload format")
     assert told(await sink.send_batch(series(lead, 3))) == [blamed, LOST, LOST]
-
-
-async def test_a_loss_ends_a_batch_at_once(server: Mosquitto, make: Make, lead: Event) -> None:
-    sink = make(timeout="30s")
-    await sink.send(lead)
-    server.freeze()
-    sending = asyncio.create_task(sink.send_batch(series(lead, 40)))
-    await until(lambda: bool(remembered(sink)), what="the batch on its way")
-    server.kill()
-    async with asyncio.timeout(5):
-        assert told(await sending) == [LOST] * 40
-
-
-async def test_a_client_that_cancels_itself_ends_only_the_attempt(
-    broker: MqttDouble, sink: MqttSink, lead: Event, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = MqttSink._connect
-    broken = iter([True])
-
-    async def connect(sink: MqttSink, replaced: Publisher | None) -> Any:
-        if next(broken, False):
-            raise asyncio.CancelledError
-        return await real(sink, replaced)
-
-    monkeypatch.setattr(MqttSink, "_connect", connect)
-    events = series(lead, 2)
-    broken_off = (Temporary, "the client library broke it off")
-    assert told(await sink.send_batch(events)) == [broken_off] * 2
-    assert told(await sink.send_batch(events)) == [DELIVERED] * 2
-    assert broker.contacts == 1
-
-
-async def test_a_client_that_swallows_a_cancellation_publishes_nothing(
-    broker: MqttDouble, sink: MqttSink, lead: Event, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = MqttSink._connect
-
-    begun = asyncio.Event()
-
-    async def connect(sink: MqttSink, replaced: Publisher | None) -> Any:
-        begun.set()
-        try:
-            await asyncio.Event().wait()
-        except asyncio.CancelledError:
-            return await real(sink, replaced)
-
-    monkeypatch.setattr(MqttSink, "_connect", connect)
-    sending = asyncio.create_task(sink.send_batch(series(lead, 2)))
-    await begun.wait()
-    sending.cancel()
-    await asyncio.wait({sending})
-    assert sending.cancelled()
-    assert (broker.published, broker.contacts) == ([], 1)

@@ -3,64 +3,20 @@
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import ExitStack
-from pathlib import Path
-from typing import Any
 
-import msgspec
 import pytest
 from msgspec.structs import replace
 
-from relay.core import config_values, sample_events
-from relay.core.errors import Misconfigured, Refused, SinkError, Temporary
+from relay.core.errors import Misconfigured, Refused, Temporary
 from relay.core.event import Event
-from relay.sinks.mqtt import sink as mqtt
 from relay.sinks.mqtt.sink import MqttSink
-from tests.brokers.authority import Authority
-from tests.brokers.mosquitto import PASSWORD, Mosquitto, user_properties
+from tests.brokers.mosquitto import Mosquitto, user_properties
 from tests.brokers.mqtt_double import MqttDouble
 from tests.brokers.mqtt_link import Link
 from tests.brokers.mqtt_packets import connack
-from tests.conftest import ManualClock
-from tests.ports import free_port
-from tests.sinks.batch import DELIVERED, series, told
-
-Make = Callable[..., MqttSink]
-
-
-def build(**table: Any) -> MqttSink:
-    full = {"name": "bus", "type": "mqtt", **table}
-    decoded = msgspec.convert(full, mqtt.Settings, dec_hook=config_values.decode)
-    return mqtt.build(decoded, ManualClock())
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Mosquitto]:
-    server = Mosquitto(tmp_path)
-    server.start()
-    yield server
-    server.stop()
-
-
-@pytest.fixture
-async def make(server: Mosquitto) -> AsyncIterator[Make]:
-    made: list[MqttSink] = []
-
-    def make(**table: Any) -> MqttSink:
-        login = {"username": "relay", "password": PASSWORD, "client_id": "relay"}
-        made.append(build(**{"url": server.url, **login, **table}))
-        return made[-1]
-
-    yield make
-    for sink in made:
-        await sink.close()
-
-
-async def error_of(sink: MqttSink, event: Event) -> SinkError:
-    with pytest.raises(SinkError) as caught:
-        await sink.send(event)
-    return caught.value
+from tests.sinks.mqtt.conftest import Make, build, error_of, ids
 
 
 def properties(server: Mosquitto) -> dict[str, str]:
@@ -75,10 +31,6 @@ async def outcomes_of(sink: MqttSink, events: Iterable[Event]) -> dict[str, obje
     return dict(
         zip(sent, await asyncio.gather(*sent.values(), return_exceptions=True), strict=True)
     )
-
-
-def ids(server: Mosquitto) -> list[str]:
-    return [user_properties(message)["relay-id"] for message in server.read()]
 
 
 async def test_the_message_carries_the_event(server: Mosquitto, make: Make, lead: Event) -> None:
@@ -132,30 +84,6 @@ async def test_a_value_is_one_level_of_the_topic(
     document = lead.document() | {"event": kind}
     await make().send(replace(lead, kind=kind, body=json.dumps(document).encode()))
     assert [message.topic for message in server.read()] == [topic]
-
-
-@pytest.mark.parametrize(
-    ("kind", "reason"),
-    [
-        ("x" * 65_536, "is longer than 65535 bytes"),
-        ("", "is empty"),
-    ],
-)
-async def test_an_invalid_topic_name_is_refused(
-    make: Make, lead: Event, kind: str, reason: str
-) -> None:
-    document = lead.document() | {"event": kind}
-    sink = make(topic="{{ event }}")
-    error = await error_of(sink, replace(lead, body=json.dumps(document).encode()))
-    assert type(error) is Refused
-    assert error.reason == f"the template of `topic` fails on this event: the result {reason}"
-
-
-async def test_a_topic_that_needs_what_is_missing_is_refused(make: Make, lead: Event) -> None:
-    sink = make(topic="relay/{{ data.email }}", events=["lead.captured"])
-    error = await error_of(sink, replace(lead, body=b'{"id":"evt_1"}'))
-    assert type(error) is Refused
-    assert error.reason.startswith("the template of `topic` fails on this event: ")
 
 
 async def refused_size(sink: MqttSink, event: Event) -> int:
@@ -243,28 +171,6 @@ async def test_a_missing_subscriber_is_accepted_where_the_config_says_so(
     assert answer.status == 0x10
 
 
-@pytest.mark.parametrize(
-    ("config", "reason"),
-    [
-        ({"password": "another"}, "wrong username or password, or no right to connect"),
-        ({"topics": "elsewhere"}, "the user may not publish to this topic"),
-        ({"more": "max_qos 0"}, "the broker does not support QoS 1, so it would never confirm"),
-    ],
-)
-async def test_a_misconfiguration_is_named_until_it_is_fixed(
-    server: Mosquitto, make: Make, lead: Event, config: dict[str, str], reason: str
-) -> None:
-    await asyncio.to_thread(server.start_with, **config)
-    sink = make()
-    for _ in range(2):
-        error = await error_of(sink, lead)
-        assert (type(error), error.reason) == (Misconfigured, reason)
-        await asyncio.sleep(0.05)  # mosquitto ends a connection on which it refused something
-    await asyncio.to_thread(server.start_with)
-    await sink.send(lead)
-    assert len(server.read()) == 1
-
-
 async def test_a_check_finds_a_wrong_login(server: Mosquitto, make: Make) -> None:
     await make().check()
     with pytest.raises(Misconfigured, match="wrong username or password"):
@@ -336,139 +242,3 @@ async def has_gone(sink: MqttSink, event: Event) -> bool:
     except Temporary:
         return False
     return True
-
-
-async def test_the_brokers_receive_maximum_is_kept(
-    server: Mosquitto, make: Make, lead: Event
-) -> None:
-    server.start_with(more="max_inflight_messages 2")
-    sink = make()
-    async with asyncio.TaskGroup() as group:
-        for number in range(300):
-            group.create_task(sink.send(replace(lead, id=f"evt_{number}")))
-    assert len(server.read()) == 300
-    assert server.contacts() == 1
-
-
-async def test_a_batch_to_a_frozen_broker_ends_in_time_and_the_next_one_is_sent(
-    server: Mosquitto, make: Make, lead: Event
-) -> None:
-    sink = make(timeout="1s")
-    await sink.send(lead)
-    server.freeze()
-    for _ in range(2):  # on the connection that was there, and while it makes another
-        async with asyncio.timeout(5):
-            error = await error_of(sink, lead)
-        assert (type(error), error.reason) == (Temporary, "no answer within 1 s")
-    with pytest.raises(Temporary, match="no answer within 1 s"):
-        await sink.check()
-    server.thaw()
-    await sink.send(replace(lead, id="evt_after"))
-    assert ids(server)[-1] == "evt_after"
-
-
-async def test_a_frozen_broker_gets_nothing_later_that_was_given_up(
-    server: Mosquitto, make: Make, lead: Event
-) -> None:
-    sink = make(topic="relay/fixed")
-    await sink.send(lead)
-    server.freeze()
-    # More than the sockets' buffers hold, so that some of it is still here.
-    events = [replace(lead, id=f"evt_{n}", body=b"x" * 900_000) for n in range(12)]
-    sending = [asyncio.create_task(sink.send(event)) for event in events]
-    await asyncio.wait(sending, timeout=0.2)
-    for task in sending:
-        task.cancel()
-    async with asyncio.timeout(5):
-        await asyncio.wait(sending)
-    server.thaw()
-    await sink.send(replace(lead, id="evt_after"))
-    assert len(server.read()) < len(events)
-
-
-async def test_a_loss_ends_what_waits_at_once(server: Mosquitto, make: Make, lead: Event) -> None:
-    sink = make()
-    await sink.send(lead)
-    server.freeze()
-    sending = [asyncio.create_task(sink.send(replace(lead, id=f"e{n}"))) for n in range(20)]
-    await asyncio.sleep(0.05)
-    server.kill()
-    async with asyncio.timeout(5):
-        errors = await asyncio.gather(*sending, return_exceptions=True)
-    assert {(type(error), str(error)) for error in errors} == {
-        (Temporary, "the connection was lost")
-    }
-
-
-async def test_an_unreachable_server_is_reported(lead: Event) -> None:
-    error = await error_of(build(url=f"mqtt://127.0.0.1:{free_port()}"), lead)
-    assert (type(error), error.reason) == (Temporary, "connection refused")
-    error = await error_of(build(url="mqtt://relay.invalid"), lead)
-    assert (type(error), error.reason) == (Temporary, "name not found")
-
-
-async def test_tls_is_spoken_and_verified_both_ways(
-    server: Mosquitto, make: Make, lead: Event, tmp_path: Path
-) -> None:
-    authority, port = Authority(tmp_path / "authority"), free_port()
-    ours, theirs, ca = authority.issue("relay"), authority.issue("broker"), str(authority.file)
-    files = f"cafile {ca}\ncertfile {theirs}\nkeyfile {theirs}\nrequire_certificate true"
-    server.start_with(more=f"listener {port} 127.0.0.1\n{files}")
-    url = f"mqtts://127.0.0.1:{port}"
-    sink = make(url=url, ca_file=ca, client_cert_file=str(ours))
-    await sink.send(lead)
-    assert ids(server) == ["evt_lead"]
-    assert told(await sink.send_batch(series(lead, 40))) == [DELIVERED] * 40
-    await sink.check()
-    unknown = await error_of(make(url=url), lead)
-    assert type(unknown) is Misconfigured
-    assert unknown.reason.startswith("the broker's TLS certificate does not verify: self-signed")
-    unproved = await error_of(make(url=url, ca_file=ca), lead)
-    assert (type(unproved), unproved.reason) == (
-        Misconfigured,
-        "the broker does not accept our TLS certificate",
-    )
-
-
-async def test_tls_is_required(server: Mosquitto, make: Make, lead: Event) -> None:
-    error = await error_of(make(url=server.url.replace("mqtt:", "mqtts:")), lead)
-    assert type(error) is Temporary
-    assert server.contacts() == 0
-
-
-@pytest.mark.parametrize(
-    ("table", "reason"),
-    [
-        ({"url": "http://marked.example"}, "url: expected mqtt:// or mqtts:// and a host"),
-        ({"url": "mqtt://"}, "url: expected mqtt:// or mqtts:// and a host"),
-        ({"url": "mqtt://marked:70000"}, "url: expected mqtt:// or mqtts:// and a host"),
-        ({"url": "mqtt://a:marked@b"}, "url: username and password have keys of their own"),
-        ({"url": "mqtt://b/marked"}, "url: nothing may follow the port"),
-        ({"url": "mqtt://b", "ca_file": "/x"}, "url: expected mqtts://, because TLS files"),
-        (
-            {"topic": "relay/#"},
-            r"topic: does not fit: expected levels with / between, without \+ and #",
-        ),
-        ({"topic": "relay/+/x"}, "topic: does not fit: expected levels"),
-        ({"topic": "a\nb"}, "topic: does not fit: expected levels"),
-        ({"topic": ""}, "topic: is empty"),
-        ({"topic": "x" * 65_536}, "topic: is longer than 65535 bytes"),
-        ({"topic": "{{ nothing }}"}, "topic: line 1: no such name: nothing"),
-        ({"topic": "{{ data.nix }}"}, "topic: line 1: nix is missing in this event"),
-        ({"client_id": "a\nb"}, "client_id: expected printable characters"),
-        ({"client_id": "x" * 65_536}, "client_id: is longer than 65535 bytes"),
-        ({"password": "x" * 65_536}, "password: is longer than 65535 bytes"),
-        ({"url": "mqtts://b", "ca_file": "/nowhere"}, "ca_file: cannot be read: No such file"),
-        ({"url": "mqtts://b", "client_key_file": "/x"}, "client_key_file: needs client_cert_file"),
-    ],
-)
-def test_a_wrong_value_is_named_and_not_repeated(table: dict[str, str], reason: str) -> None:
-    with pytest.raises(ValueError, match=f"^{reason}") as caught:
-        build(**{"url": "mqtt://127.0.0.1", **table})
-    assert "marked" not in str(caught.value)
-
-
-def test_the_message_can_be_shown_without_sending_it() -> None:
-    shown = build(url="mqtt://127.0.0.1").render(sample_events.event("video.ready"))
-    assert shown["topic"] == "relay/video.ready"
-    assert shown["user_properties"]["relay-id"] == "evt_sample"

@@ -11,7 +11,7 @@ from relay.core.errors import SinkError, Temporary
 from relay.core.event import Event
 from relay.sinks.nats.sink import NatsSink
 from tests.brokers.nats_cluster import DEADLINE_S, NatsCluster
-from tests.sinks.nats.test_sink import build
+from tests.sinks.nats.conftest import build
 
 NO_LEADER = "the stream RELAY has no leader: too few servers that hold it are up"
 NO_QUORUM = "JetStream does not answer: too few servers of the cluster may be up for a quorum"

@@ -11,8 +11,8 @@ from relay.core.errors import Misconfigured, SinkError
 from relay.core.event import Event
 from relay.sinks.nats.sink import NatsSink
 from tests.brokers.nats_operator import OperatorServer, Party
+from tests.sinks.nats.conftest import build
 from tests.sinks.nats.test_security import NO_LOGIN, fault
-from tests.sinks.nats.test_sink import build
 from tests.stub_server import DEADLINE_S, until
 
 

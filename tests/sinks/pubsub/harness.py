@@ -9,8 +9,10 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from relay.core.errors import Misconfigured, Refused, SinkError, Temporary
-from tests.brokers.pubsub_double import PROJECT, PubsubDouble, said, status
-from tests.sinks.conformance import Message, watched_in
+from relay.core.event import Event
+from relay.sinks.pubsub.sink import MESSAGE_MAX
+from tests.brokers.pubsub_double import PROJECT, TOPIC, PubsubDouble, said, status
+from tests.sinks.conformance import Message, Variety, by_source, watched_in
 from tests.sinks.servers import OverHttp
 from tests.stub_server import Reply, Request
 
@@ -75,7 +77,34 @@ class PubsubHarness(OverHttp):
         **{how: kind for how, (_, kind) in PAGES.items()},
         **dict.fromkeys(ANSWERS, Temporary),
     }
+    reasons: ClassVar = {"nobody listens": "connection refused"}
     wrong: ClassVar = {"emulator_host": "no port"}
+    bare: ClassVar = {"project": PROJECT, "emulator_host": "127.0.0.1:1"}
+    faults: ClassVar = (
+        ({"project": "no project/x"}, "project: "),
+        ({"topic": "projects/p/topics/t"}, "topic: "),
+        ({"topic": "google"}, "topic: "),
+        ({"topic": "{{ nothing }}"}, "topic: "),
+        ({"ordering_key": "{{ nothing }}"}, "ordering_key: "),
+        *(
+            ({"emulator_host": None, "endpoint_url": url}, "endpoint_url: ")
+            for url in ("http://pubsub.googleapis.com", "https://a:marked@b.example", "pubsub")
+        ),
+        *(
+            ({"credentials": text}, "credentials: ")
+            for text in (
+                "marked",
+                "[]",
+                '{"type": "external_account"}',
+                '{"type": "authorized_user"}',
+                service_account(private_key="marked"),
+                service_account(private_key=1),
+            )
+        ),
+    )
+    deviations: ClassVar = {
+        "batches_share_one_connection": "a request has one of its own while it is under way",
+    }
 
     def __init__(self) -> None:
         super().__init__()
@@ -110,6 +139,12 @@ class PubsubHarness(OverHttp):
 
     def success(self, request: Request) -> Reply:
         return self.double.answer(request)
+
+    async def vary(self, event: Event) -> Variety:
+        return by_source(event, "topic", good=TOPIC, bad="nowhere", unfit="x")
+
+    async def limit(self) -> int:
+        return MESSAGE_MAX
 
     def throttle(self, retry_after: str) -> None:
         self._answer("RESOURCE_EXHAUSTED", {"retry-after": retry_after})

@@ -17,7 +17,7 @@ from relay.core.event import LEAD_CAPTURED, Event
 from relay.sinks.pubsub import sink as pubsub
 from tests.brokers.pubsub_double import PROJECT, said
 from tests.conftest import ManualClock
-from tests.sinks.pubsub.harness import PubsubHarness, service_account
+from tests.sinks.pubsub.harness import PubsubHarness
 from tests.stub_server import Reply, Request, until
 
 ONE_KEY = {"ordering_key": "one"}
@@ -114,31 +114,11 @@ async def test_a_request_stays_below_ten_megabytes(destination: PubsubHarness) -
     assert [message.id for message in destination.messages()] == [f"evt_{n}" for n in range(5)]
 
 
-async def test_one_refused_message_fails_no_other(destination: PubsubHarness) -> None:
-    sink = build(destination)
-    destination.double.refuses = lambda message: message["attributes"]["relay-id"] == "evt_3"
-    outcomes = await sink.send_batch([lead(number) for number in range(6)])
-    await sink.close()
-    assert [type(each) is Refused for each in outcomes] == [n == 3 for n in range(6)]
-    assert [message.id for message in destination.messages()] == [
-        f"evt_{n}" for n in (0, 1, 2, 4, 5)
-    ]
-
-
 async def test_each_message_has_the_id_at_its_place(destination: PubsubHarness) -> None:
     sink = build(destination)
     outcomes = await sink.send_batch([lead(number) for number in range(4)])
     await sink.close()
     assert outcomes == [SinkResponse(200, str(1_000_000 + n)) for n in range(4)]
-
-
-async def test_outcomes_are_in_the_order_of_the_events(destination: PubsubHarness) -> None:
-    sink = build(destination)
-    outcomes = await sink.send_batch([lead(n, video=f"vid_{n % 3}") for n in range(12)])
-    await sink.close()
-    given = {str(1_000_000 + n): each.id for n, each in enumerate(destination.messages())}
-    named = [given[each.excerpt] for each in outcomes if isinstance(each, SinkResponse)]
-    assert named == [f"evt_{n}" for n in range(12)]
 
 
 async def test_nothing_is_delivered_by_an_answer_with_too_few_ids(
@@ -230,15 +210,6 @@ async def test_the_topic_may_depend_on_the_event(destination: PubsubHarness, lea
     assert sink.render(lead)["topic"] == f"projects/{PROJECT}/topics/relay-lead.captured+100%"
     await sink.close()
     assert len(destination.messages()) == 1
-
-
-async def test_an_event_with_an_invalid_topic_is_refused(
-    destination: PubsubHarness, lead: Event
-) -> None:
-    sink = build(destination, topic="{{ data.email | default('relay') }}")
-    with pytest.raises(Refused, match="of `topic` fails on this event: the result is empty"):
-        await sink.send(replace(lead, body=b'{"data":{"email":""}}'))
-    await sink.close()
 
 
 async def test_a_missing_topic_is_told_apart_by_a_check_and_parks(
@@ -354,34 +325,6 @@ async def test_many_keys_are_many_requests_at_once(destination: PubsubHarness) -
     await asyncio.wait({sending})
     await until(lambda: destination.destination.open == 0, what="the end of the requests")
     await sink.close()
-
-
-@pytest.mark.parametrize(
-    ("more", "fault"),
-    [
-        ({"project": "no project/x"}, "^project: "),
-        ({"topic": "projects/p/topics/t"}, "^topic: "),
-        ({"topic": "google"}, "^topic: "),
-        ({"topic": "{{ nothing }}"}, "^topic: "),
-        ({"ordering_key": "{{ nothing }}"}, "^ordering_key: "),
-        ({"endpoint_url": "http://pubsub.googleapis.com"}, "^endpoint_url: "),
-        ({"endpoint_url": "https://user:word@pubsub.googleapis.com"}, "^endpoint_url: "),
-        ({"endpoint_url": "pubsub"}, "^endpoint_url: "),
-        ({"credentials": "marked"}, "^credentials: "),
-        ({"credentials": "[]"}, "^credentials: "),
-        ({"credentials": '{"type": "external_account"}'}, "^credentials: "),
-        ({"credentials": '{"type": "authorized_user"}'}, "^credentials: "),
-        ({"credentials": service_account(private_key="marked")}, "^credentials: "),
-        ({"credentials": service_account(private_key=1)}, "^credentials: "),
-    ],
-)
-def test_a_bad_setting_is_named(more: dict[str, Any], fault: str) -> None:
-    destination = PubsubHarness()
-    destination.destination.port = 1
-    with pytest.raises(ValueError, match=fault) as caught:
-        build(destination, **more)
-    assert "marked" not in str(caught.value)
-    assert "word" not in str(caught.value)
 
 
 def test_a_bad_emulator_in_the_environment_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,54 +1,19 @@
 """How the `redis` sink fails on a server that has no room for it or does not let it in."""
 
 import asyncio
-import shutil
-import subprocess
-from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 from redis import exceptions
 from redis.exceptions import AuthenticationError
 
-from relay.core.delivery import SinkResponse
 from relay.core.errors import Misconfigured, SinkError, Temporary
 from relay.core.event import Event
 from relay.sinks.redis.errors import MEANINGS, classify
-from relay.sinks.redis.sink import RedisSink
 from tests.brokers.redis import RedisServer
-from tests.ports import free_port
+from tests.sinks.redis.conftest import Make, error_of
 from tests.sinks.redis.harness import FAILURES
-from tests.sinks.redis.test_sink import build, error_of
-
-CERTIFICATE = (
-    "openssl req -x509 -newkey rsa:2048 -nodes -subj /CN=relay -days 2"
-    " -addext subjectAltName=IP:127.0.0.1"
-)
-
-Make = Callable[..., RedisSink]
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[RedisServer]:
-    server = RedisServer(tmp_path)
-    server.start()
-    yield server
-    server.stop()
-
-
-@pytest.fixture
-async def make(server: RedisServer) -> AsyncIterator[Make]:
-    made: list[RedisSink] = []
-
-    def make(**table: str) -> RedisSink:
-        made.append(build(**{"url": server.url, **table}))
-        return made[-1]
-
-    yield make
-    for sink in made:
-        await sink.close()
 
 
 @pytest.mark.parametrize(
@@ -79,18 +44,6 @@ def test_a_bug_stays_visible() -> None:
     assert classify(bug) is bug
 
 
-async def test_full_memory_takes_it_when_there_is_room(
-    server: RedisServer, make: Make, lead: Event
-) -> None:
-    server.configure(maxmemory=1)
-    sink = make()
-    error = await error_of(sink, lead)
-    assert (type(error), error.reason) == (Temporary, "OOM: the server is at its maxmemory")
-    server.configure(maxmemory=0)
-    await sink.send(lead)
-    assert len(server.read()) == 1
-
-
 async def test_a_full_server_keeps_confirmed_events_and_the_others_wait(
     server: RedisServer, make: Make, lead: Event
 ) -> None:
@@ -118,28 +71,6 @@ async def test_a_database_that_is_not_there_is_misconfigured(
     for trial in (sink.send(lead), sink.check()):
         with pytest.raises(Misconfigured, match="the server has no database of this number"):
             await trial
-
-
-@pytest.mark.parametrize(
-    ("user", "reason"),
-    [
-        ({"password": "another"}, "WRONGPASS: wrong user or password"),
-        (
-            {"rights": "+@all -xadd"},
-            "NOPERM: the user may not XADD to this stream, or SELECT this database",
-        ),
-    ],
-)
-async def test_a_login_without_rights_says_which(
-    server: RedisServer, make: Make, lead: Event, user: dict[str, str], reason: str
-) -> None:
-    server.set_user(**user)
-    sink = make()
-    error = await error_of(sink, lead)
-    assert (type(error), error.reason) == (Misconfigured, reason)
-    server.set_user()
-    await asyncio.sleep(0.05)
-    await sink.send(lead)
 
 
 async def test_a_missing_login_is_misconfigured(
@@ -202,36 +133,3 @@ async def test_a_check_makes_no_stream(server: RedisServer, make: Make) -> None:
     await make().check()
     with closing(server.admin()) as admin:
         assert admin.keys() == []
-
-
-@pytest.mark.servers
-async def test_tls_is_spoken_and_verified_both_ways(tmp_path: Path, lead: Event) -> None:
-    if shutil.which("openssl") is None:
-        pytest.skip("openssl is not installed")
-    key, cert = tmp_path / "key.pem", tmp_path / "cert.pem"
-    command = [*CERTIFICATE.split(), "-keyout", str(key), "-out", str(cert)]
-    subprocess.run(command, check=True, capture_output=True)
-    tls = f"tls-cert-file {cert}\ntls-key-file {key}\ntls-ca-cert-file {cert}"
-    port = free_port()
-    server = RedisServer(tmp_path, more=f"tls-port {port}\n{tls}")
-    server.start()
-    pair = {"client_cert_file": str(cert), "client_key_file": str(key)}
-    tables = ({**pair, "ca_file": str(cert)}, pair, {"ca_file": str(cert)})
-    found: list[object] = []
-    for table in tables:
-        sink = build(
-            url=server.url.replace("redis://relay", "rediss://relay").replace(
-                str(server.port), str(port)
-            ),
-            **table,
-        )
-        found += await asyncio.gather(sink.send(lead), return_exceptions=True)
-        await sink.close()
-    server.stop()
-    assert isinstance(found[0], SinkResponse)
-    assert str(found[1]) == "the server's TLS certificate does not verify: self-signed certificate"
-    # The server's reset may overtake its alert, and then nobody knows the reason.
-    assert (type(found[2]), str(found[2])) in [
-        (Misconfigured, "the server does not accept our TLS certificate"),
-        (Temporary, "could not connect, or the connection was lost"),
-    ]

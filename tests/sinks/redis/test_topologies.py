@@ -7,7 +7,7 @@ import pytest
 from relay.core.errors import Misconfigured
 from relay.core.event import Event
 from tests.brokers.redis_topologies import RedisCluster, RedisSentinel
-from tests.sinks.redis.test_sink import build
+from tests.sinks.redis.conftest import build
 
 pytestmark = pytest.mark.servers
 

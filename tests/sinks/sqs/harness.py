@@ -9,9 +9,13 @@ import json
 from itertools import count
 from typing import Any, ClassVar
 
+from msgspec.structs import replace
+
 from relay.core.errors import Misconfigured, Refused, Temporary
+from relay.core.event import Event
+from relay.sinks.sqs.sink import BYTES_MAX
 from tests.brokers.moto_sqs import REGION, MotoSqs
-from tests.sinks.conformance import Message, watched_in
+from tests.sinks.conformance import Message, Variety, watched_in
 from tests.sinks.servers import BehindDoor
 from tests.stub_server import Reply, Request, StubServer, until
 
@@ -41,7 +45,20 @@ class SqsHarness(BehindDoor[MotoSqs]):
         **{code: kind for code, (_, kind) in CODES.items()},
         **{how: kind for how, (_, kind) in ENTRIES.items()},
     }
+    reasons: ClassVar = {
+        "the queue does not exist": "NonExistentQueue: the queue does not exist",
+        "the access key is unknown": "SQS answers 403: look at the credentials",
+    }
+    bare: ClassVar = {"queue_url": "https://sqs.eu-west-1.amazonaws.com/1/q"}
+    faults: ClassVar = (
+        ({"queue_url": "q"}, "queue_url: "),
+        ({"endpoint_url": "x"}, "endpoint_url: "),
+        ({"aws_access_key_id": "marked"}, "aws_access_key_id: "),
+        ({"group": "{{ nothing }}"}, "group: "),
+    )
     deviations: ClassVar = {
+        "a_loss_ends_what_waits": "its door lets pass what is only just connecting",
+        "batches_share_one_connection": "a request of each ten messages has one, as with any HTTP",
         "cloudevents_have_an_extension_attribute_for_it": "ten attributes are all that SQS takes",
         "retry_after_is_kept_in_both_forms": "SQS does not ask for a pace",
     }
@@ -83,6 +100,16 @@ class SqsHarness(BehindDoor[MotoSqs]):
             self.server.look_at_credentials()
         else:
             await self._answer_in_its_place(how)
+
+    async def vary(self, event: Event) -> Variety:
+        """Use a queue of small messages, because all are bound for one."""
+        self.queue_url = self.server.put_queue(f"{self.name}-small", MaximumMessageSize="1024")
+        bad = replace(event, body=event.body.ljust(2000))
+        unfit = replace(event, body='{"a":"\ufffe"}'.encode())
+        return Variety({"queue_url": self.queue_url}, event, bad, unfit, Refused)
+
+    async def limit(self) -> int:
+        return BYTES_MAX
 
     async def hang(self) -> None:
         self.door.hold()

@@ -195,20 +195,6 @@ async def test_an_event_that_the_answer_does_not_name_is_sent_again(
     assert await sink.send(events(3)[2]) == SinkResponse(200, "m")
 
 
-async def test_only_the_faulty_event_of_a_refused_batch_is_refused(
-    double: Double, sink: SqsSink
-) -> None:
-    def answer(request: Request) -> Reply:
-        if "evt_1" in request.body.decode():
-            return reply({"__type": "com.amazonaws.sqs#InvalidMessageContents"}, 400)
-        return reply(take(entries(request)))
-
-    double.reply = answer
-    found = await sink.send_batch(events(3))
-    assert [type(each) for each in found] == [SinkResponse, Refused, SinkResponse]
-    assert [len(batch) for batch in double.batches] == [3, 1, 2, 1, 1]
-
-
 @pytest.mark.parametrize(
     ("status", "code", "kind", "reason"),
     [

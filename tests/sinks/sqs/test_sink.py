@@ -7,22 +7,19 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from botocore.loaders import JSONFileLoader
 from msgspec.structs import replace
 
-from relay.core import config_values, sample_events
-from relay.core.delivery import SinkResponse
-from relay.core.errors import Misconfigured, Refused, Temporary
-from relay.core.event import LEAD_CAPTURED, WEBHOOK_TEST, Event
+from relay.core import sample_events
+from relay.core.errors import Misconfigured, Refused
+from relay.core.event import WEBHOOK_TEST, Event
 from relay.sinks.sqs import sink as sqs
 from relay.sinks.sqs.sink import SqsSink
 from tests.brokers.moto_sqs import REGION, MotoSqs
-from tests.conftest import ManualClock
+from tests.sinks.conformance import built
 from tests.sinks.servers import shared
-from tests.sinks.sqs.harness import reply
-from tests.stub_server import Reply, Request, StubServer, until
+from tests.stub_server import StubServer, until
 
 AWS = "https://sqs.eu-west-1.amazonaws.com/1/q"
 
@@ -30,17 +27,9 @@ Make = Callable[..., SqsSink]
 
 
 def build(queue_url: str = AWS, **more: Any) -> SqsSink:
-    table = {
-        "name": "tested",
-        "type": "sqs",
-        "queue_url": queue_url,
-        "region": REGION,
-        "aws_access_key_id": "key",
-        "aws_secret_access_key": "secret",
-        **more,
-    }
-    read = msgspec.convert(table, sqs.Settings, dec_hook=config_values.decode)
-    return sqs.build(read, ManualClock())
+    login = {"aws_access_key_id": "key", "aws_secret_access_key": "secret"}
+    sink: SqsSink = built("sqs", queue_url=queue_url, region=REGION, **login | more)
+    return sink
 
 
 @pytest.fixture(scope="module")
@@ -131,25 +120,6 @@ async def test_a_group_of_ones_own_is_for_both_kinds_of_queue(
     assert "MessageDeduplicationId" not in in_fair["Attributes"]
 
 
-async def test_every_event_of_a_crowd_arrives_once(server: MotoSqs, make: Make) -> None:
-    url = server.put_queue("crowd")
-    sink = make(url)
-    names = [f"evt_{number}" for number in range(60)]
-    events = [sample_events.event(LEAD_CAPTURED, event_id=each) for each in names]
-    await asyncio.gather(sink.send_batch(events[:25]), sink.send_batch(events[25:]))
-    assert ids(server.read(url)) == sorted(names)
-
-
-async def test_outcomes_are_in_the_order_of_the_events(
-    server: MotoSqs, make: Make, lead: Event
-) -> None:
-    url = server.put_queue("order")
-    outcomes = await make(url).send_batch([replace(lead, id=f"evt_{n}") for n in range(25)])
-    found = {each["MessageId"]: ids([each])[0] for each in server.read(url)}
-    named = [found[each.excerpt] for each in outcomes if isinstance(each, SinkResponse)]
-    assert named == [f"evt_{n}" for n in range(25)]
-
-
 async def test_a_fifo_queue_has_the_events_of_a_video_in_their_order(
     server: MotoSqs, make: Make, lead: Event
 ) -> None:
@@ -158,22 +128,6 @@ async def test_a_fifo_queue_has_the_events_of_a_video_in_their_order(
     await make(url).send_batch([replace(lead, id=name) for name in names])
     found = server.read(url)
     assert [each["MessageAttributes"]["relay-id"]["StringValue"] for each in found] == names
-
-
-async def test_every_entry_of_an_answer_is_looked_at(lead: Event) -> None:
-    def answer(request: Request) -> Reply:
-        first, second, _ = (each["Id"] for each in json.loads(request.body)["Entries"])
-        failed = {"Id": second, "SenderFault": True, "Code": "Any"}
-        return reply({"Failed": [failed], "Successful": [{"Id": first, "MessageId": "taken"}]})
-
-    async with StubServer() as destination:
-        destination.reply = answer
-        sink = build(endpoint_url=destination.url(""))
-        outcomes = await sink.send_batch([replace(lead, id=f"evt_{n}") for n in range(3)])
-        await sink.close()
-    assert outcomes[0] == SinkResponse(200, "taken")
-    assert [type(each) for each in outcomes[1:]] == [Refused, Temporary]
-    assert str(outcomes[2]) == "SQS did not say what became of the message"
 
 
 @pytest.mark.parametrize(
@@ -201,15 +155,6 @@ async def test_all_requests_of_full_batches_are_in_flight_at_once(
         for task in sending:
             task.cancel()
         await asyncio.wait(sending)
-        await sink.close()
-
-
-async def test_a_silent_queue_is_abandoned_in_time(lead: Event) -> None:
-    async with StubServer() as destination:
-        destination.reply = lambda _: None
-        sink = build(endpoint_url=destination.url(""), timeout="200ms")
-        with pytest.raises(Temporary, match=r"no answer within 0\.2 s"):
-            await sink.send(lead)
         await sink.close()
 
 
@@ -281,18 +226,6 @@ async def test_no_credentials_anywhere_are_misconfigured(
         await sink.send(lead)
 
 
-async def test_an_event_that_the_queue_finds_too_large_is_refused_alone(
-    server: MotoSqs, make: Make, lead: Event
-) -> None:
-    url = server.put_queue("small", MaximumMessageSize="1024")
-    sink = make(url)
-    events = [replace(lead, id=f"evt_{number}") for number in range(5)]
-    events[2] = replace(events[2], body=b'"' + b"x" * 2000 + b'"')
-    found = await sink.send_batch(events)
-    assert [type(each) is Refused for each in found] == [False, False, True, False, False]
-    assert ids(server.read(url)) == ["evt_0", "evt_1", "evt_3", "evt_4"]
-
-
 async def test_messages_that_are_too_large_together_are_sent_separately(
     server: MotoSqs, make: Make, lead: Event
 ) -> None:
@@ -334,17 +267,3 @@ def test_an_event_id_that_does_not_fit_is_hashed(lead: Event) -> None:
     shown = sink.render(replace(lead, id="é" * 200))
     assert len(shown["MessageDeduplicationId"]) == 64
     assert shown["MessageGroupId"] == lead.kind
-
-
-@pytest.mark.parametrize(
-    ("more", "fault"),
-    [
-        ({"queue_url": "q"}, "^queue_url: "),
-        ({"endpoint_url": "x"}, "^endpoint_url: "),
-        ({"aws_secret_access_key": None}, "^aws_access_key_id: "),
-        ({"group": "{{ nothing }}"}, "^group: "),
-    ],
-)
-def test_a_bad_setting_is_named(more: dict[str, Any], fault: str) -> None:
-    with pytest.raises(ValueError, match=fault):
-        build(**more)

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from relay.admin.clients import Client, client_of
 from relay.core.config_values import Network
 from relay.core.errors import RelayError
-from relay.core.hosts import Host, Scheme, parse_host
+from relay.core.hosts import HostHeader, Scheme, parse_host
 
 _PREFIX = re.compile(r"(/[A-Za-z0-9._~-]+)+")
 _PROXY_HEADERS = frozenset({"forwarded", "via", "x-real-ip"})
@@ -38,7 +38,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     """The URL of a request as the browser sees it, and the request's sender."""
 
     scheme: Scheme
-    host: Host
+    host: HostHeader
     prefix: str
     """Path under which a proxy serves the relay: "" or like "/relay"; the `root_path`."""
     path: str
@@ -81,7 +81,7 @@ def place_of(request: Request, *, trusted_proxies: Sequence[Network]) -> Place:
     )
 
 
-def _host(request: Request) -> Host:
+def _host(request: Request) -> HostHeader:
     values = request.headers.getlist("host")
     host = parse_host(values[0]) if len(values) == 1 else None
     if host is None:

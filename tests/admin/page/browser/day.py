@@ -20,7 +20,7 @@ from relay import __version__
 from relay.config import Config
 from relay.core.event import LEAD_CAPTURED, VIDEO_WATCHED
 from relay.core.minutes import MINUTE_MS
-from relay.reconciliation.report import About, Report
+from relay.reconciliation.report import About, RunReport
 from relay.store.sink_states import Change
 from relay.store.sqlite.driver import sqlite3
 from tests import service
@@ -130,7 +130,7 @@ async def _reconciled(relay: Relay, clock: DayClock) -> None:
     runs, now_ms = relay.service._store.reconstructions, clock.now_ms() - 8 * DAY_S * 1000
     span = {"since_ms": now_ms - HOUR_S * 1000, "until_ms": now_ms}
     run = await runs.begin("main", **span, dry_run=False, now_ms=now_ms)
-    report = Report(unsubscribed=["video.ready"])
+    report = RunReport(unsubscribed=["video.ready"])
     view = About(VIDEO_WATCHED, "visitor07@example.com", "vid_1", "Product tour")
     report.cannot_know("older", about=view)
     report.leave("form_recent", about=replace(view, kind=LEAD_CAPTURED, lead="lead_07"))

@@ -6,8 +6,7 @@ from typing import Any
 
 import orjson
 
-from relay.core.event import MILESTONES
-from relay.core.sample_events import PROGRESS
+from relay.core.event import MILESTONES, PROGRESS
 
 PEOPLE = 60
 TITLES = (
@@ -30,7 +29,7 @@ def events(random: Random, visits: int) -> Iterator[bytes]:
                 {
                     "video": watched,
                     "viewer": _person(number) if random.random() < 0.8 else None,
-                    "progress": PROGRESS[step],
+                    "progress": PROGRESS[MILESTONES[step]],
                     "milestone": MILESTONES[step],
                     "completed": MILESTONES[step] == "completed",
                 },

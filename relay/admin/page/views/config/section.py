@@ -22,7 +22,7 @@ from relay.admin.page.views.config.certificates import (
 )
 from relay.admin.page.visit import Context, Done, Notice, Visit
 from relay.config import Config
-from relay.core.authentication import Key, SourceSettings
+from relay.core.authentication import SigningKey, SourceSettings
 from relay.core.minutes import DAY_MS
 from relay.store.quarantine import RotationState
 
@@ -90,7 +90,7 @@ def _sources(visit: Visit, config: Config, status: Status) -> Iterator[SourceRow
             )
 
 
-def _secret(key: Key, now_ms: int) -> SecretRow:
+def _secret(key: SigningKey, now_ms: int) -> SecretRow:
     if math.isinf(key.until_ms):
         return SecretRow(label=key.label, until_ms=None, tone="")
     tone = "bad" if key.until_ms <= now_ms else "warn" if key.until_ms <= now_ms + SOON_MS else ""

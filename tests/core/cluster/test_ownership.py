@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relay.core.cluster.balance import designate, handover
+from relay.core.cluster.ownership import designate, handover
 
 ALL = frozenset("abcdef")
 NONE: frozenset[str] = frozenset()
