@@ -17,7 +17,7 @@ import structlog
 from prometheus_client.parser import text_string_to_metric_families
 
 from relay import config
-from relay.app.service import Host, Service
+from relay.app.service import ProcessHooks, Service
 from relay.core.clock import Clock
 from relay.store.sqlite.driver import sqlite3
 from relay.store.sqlite.settings import SqliteSettings
@@ -196,7 +196,7 @@ async def serving(settings: config.Config, *, clock: Clock | None = None) -> Asy
     """Run a relay until the block ends, then drain it; fails where the relay fails."""
     with logging_to_memory() as errors:
         service = await Service.open(
-            settings, clock=clock or ShiftedClock(), host=Host(environ=ENVIRON)
+            settings, clock=clock or ShiftedClock(), host=ProcessHooks(environ=ENVIRON)
         )
         stop, ready = asyncio.Event(), asyncio.Event()
         running = asyncio.create_task(service.run(stop, ready=ready.set))

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Collection, Sequence
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 from starlette.applications import Starlette
@@ -13,14 +13,13 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from relay.admin import openapi
-from relay.admin.api import OPERATIONS, backup, stream
+from relay.admin.api import OPERATIONS, stream
 from relay.admin.auth import BearerAuth
-from relay.admin.concurrency import Limited
 from relay.admin.guessing import GuessLimits
 from relay.admin.operation import FRESH, routes
 from relay.admin.page import login
 from relay.admin.page.access.control import AccessControl
-from relay.admin.page.access.tokens import Tokens
+from relay.admin.page.access.visitor import AdminTokens
 from relay.admin.page.app import page_app
 from relay.admin.problem import HANDLERS, problem
 from relay.admin.services import AdminServices
@@ -67,13 +66,8 @@ def admin_app(admin: AdminServices, *, connections: int = ADMIN_MAX) -> ASGIApp:
         Route("/readyz", ready),
     ]
     open_paths = frozenset(route.path for route in open_routes)
-    api = [
-        Route(DOCUMENT, _document),
-        Route(stream.PATH, partial(stream.watch, admin)),
-        Route(backup.PATH, partial(backup.back_up, admin)),
-    ]
     app = Starlette(
-        routes=[*open_routes, *api, *routes(OPERATIONS, admin)],
+        routes=[*open_routes, Route(DOCUMENT, _document), *routes(OPERATIONS, admin)],
         middleware=[
             Middleware(
                 BearerAuth,
@@ -124,9 +118,9 @@ def _refusal(what: str) -> Response:
 
 
 def _access_control(admin: AdminServices, limits: GuessLimits) -> AccessControl:
-    def tokens() -> Tokens:
+    def tokens() -> AdminTokens:
         settings = admin.config().admin
-        return Tokens(admin=settings.token, viewer=settings.viewer_token)
+        return AdminTokens(admin=settings.token, viewer=settings.viewer_token)
 
     return AccessControl(
         sessions=admin.store.sessions,
@@ -156,8 +150,7 @@ def _signed(app: ASGIApp, admin: AdminServices) -> ASGIApp:
 
 @cache
 def _description() -> dict[str, Any]:
-    streams = {stream.PATH: stream.DESCRIPTION, backup.PATH: backup.DESCRIPTION}
-    return openapi.document(OPERATIONS, streams)
+    return openapi.document(OPERATIONS)
 
 
 async def _document(_: Request) -> Response:
@@ -168,3 +161,23 @@ async def _document(_: Request) -> Response:
 
 async def _healthy(_: Request) -> Response:
     return JSONResponse({"status": "ok"}, headers=FRESH)
+
+
+class Limited:
+    """An app with a maximum of requests at once; a refusal, itself an app, answers the others."""
+
+    def __init__(self, app: ASGIApp, most: int, refusal: Response) -> None:
+        self._app = app
+        self._most = max(1, most)
+        self._refusal = refusal
+        self._under_way = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._under_way >= self._most:
+            await self._refusal(scope, receive, send)
+            return
+        self._under_way += 1
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            self._under_way -= 1

@@ -19,7 +19,7 @@ ACTOR = "admin"
 """Label of the token that may change something."""
 
 
-class Client(msgspec.Struct, frozen=True, kw_only=True):
+class Caller(msgspec.Struct, frozen=True, kw_only=True):
     """The origin of a change."""
 
     address: str | None
@@ -34,30 +34,28 @@ class Client(msgspec.Struct, frozen=True, kw_only=True):
         return cls(address=address, via=request.headers.get("user-agent"))
 
 
-class Entry(msgspec.Struct):
+class AuditEntry(msgspec.Struct):
     """The result of a change, filled in where the change is made."""
 
     result: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
 
-class Auditor:
+class Auditor(msgspec.Struct, eq=False, kw_only=True):
     """Records changes; one that cannot be recorded is still made, and logged."""
 
-    def __init__(self, audit: Audit, *, activity: ActivityStream, clock: Clock) -> None:
-        self._audit = audit
-        self._activity = activity
-        self._clock = clock
-        self._log = log.get()
+    audit: Audit
+    activity: ActivityStream
+    clock: Clock
 
     @asynccontextmanager
-    async def recorded(self, change: Change) -> AsyncIterator[Entry]:
+    async def recorded(self, change: Change) -> AsyncIterator[AuditEntry]:
         """Record the change that the block makes, whether it succeeds or raises.
 
         The row is written before the block, so that a crash in it leaves an unfinished row.
         """
-        change, entry = self._audit.pseudonymized(change), Entry()
+        change, entry = self.audit.pseudonymized(change), AuditEntry()
         number = await self._begin(change)
-        self._activity.count("change")
+        self.activity.count("change")
         try:
             yield entry
         except Exception as error:
@@ -67,21 +65,23 @@ class Auditor:
 
     async def _begin(self, change: Change) -> int | None:
         try:
-            return await self._audit.begin(change, now_ms=self._clock.now_ms())
+            return await self.audit.begin(change, now_ms=self.clock.now_ms())
         except StoreError:
             return None
 
-    async def _end(self, change: Change, number: int | None, entry: Entry, status: int) -> None:
-        now_ms = self._clock.now_ms()
+    async def _end(
+        self, change: Change, number: int | None, entry: AuditEntry, status: int
+    ) -> None:
+        now_ms = self.clock.now_ms()
         try:
             if number is None:
                 # An erasure may have freed the space that was missing before.
-                number = await self._audit.begin(change, now_ms=now_ms)
-            await self._audit.end(number, status=status, result=entry.result, now_ms=now_ms)
+                number = await self.audit.begin(change, now_ms=now_ms)
+            await self.audit.end(number, status=status, result=entry.result, now_ms=now_ms)
         except StoreError as error:
-            self._log.error("audit.failed", operation=change.operation, reason=str(error))
-        self._activity.count("change")
-        self._log.info(
+            log.get().error("audit.failed", operation=change.operation, reason=str(error))
+        self.activity.count("change")
+        log.get().info(
             "change.done" if status == 200 else "change.refused",
             operation=change.operation,
             target=change.target,
@@ -93,7 +93,7 @@ class Auditor:
         )
 
 
-def change_of(operation: str, client: Client, arguments: Mapping[str, Any], path: str) -> Change:
+def change_of(operation: str, client: Caller, arguments: Mapping[str, Any], path: str) -> Change:
     """Describe a change by its validated arguments; those in the path name its target."""
     named = [name for name in arguments if f"{{{name}" in path]
     return Change(

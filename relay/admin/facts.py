@@ -189,7 +189,7 @@ async def _read(admin: AdminServices) -> _Stored:
             return _Stored(
                 backlogs=backlogs,
                 overview=await admin.store.operations.overview(with_dead),
-                rotations=await admin.rotations.all(),
+                rotations=await admin.store.quarantine.rotations(),
                 unacknowledged=await admin.store.absences.unacknowledged(limit=ABSENCES_MAX),
                 loss_ms=await admin.store.absences.unacknowledged_loss_ms(),
                 cluster=await admin.store.ownership.cluster(),
@@ -247,7 +247,7 @@ def _sources(admin: AdminServices, stored: _Stored, *, now_ms: int) -> list[Sour
             unreconciled=admin.reconciliations.unreconciled.get(name, ()),
             reconciles_by_itself=name in by_itself,
         )
-        for name in admin.rotations.sources
+        for name in admin.sources
     ]
     settings = {source.name: source.api for source in admin.config().sources}
     return [

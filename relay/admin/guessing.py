@@ -5,20 +5,23 @@ would be as fast as without one. A client that was right lately has a limit of i
 by its cookie, or an address. The counts are in memory, and each relay of a cluster has its own.
 """
 
+import asyncio
 import hashlib
 import ipaddress
 import math
 import os
 from collections import OrderedDict
 from collections.abc import Iterator
+from contextlib import suppress
 
 import msgspec
 from msgspec.structs import replace
 
 from relay.admin.clients import Client
-from relay.admin.known_clients import KnownClients
 from relay.core.clock import Clock
-from relay.store.sessions import Role
+from relay.core.errors import StoreError
+from relay.core.minutes import DAY_MS
+from relay.store.sessions import KNOWN_MAX, KNOWN_MS, KnownClient, Role, Sessions
 
 
 class Allowance(msgspec.Struct, frozen=True):
@@ -54,6 +57,69 @@ _BITS = {4: (32, 24), 6: (64, 48)}
 """By IP version: what counts as one address, and as one network."""
 
 _Key = tuple[str, ...]
+
+
+EXCHANGE_EVERY_S = 60.0
+"""Time within which a client is known on the other relays too."""
+
+NOTED_EVERY_MS = DAY_MS
+"""Time within which a client's right tokens are noted once."""
+
+
+class KnownClients:
+    """Holds the marks of known clients, and exchanges them with the store.
+
+    Only a right token makes a client known, so that strangers displace none.
+    """
+
+    def __init__(self, sessions: Sessions, clock: Clock) -> None:
+        self._sessions = sessions
+        self._clock = clock
+        self._known: dict[bytes, KnownClient] = {}
+        self._unsaved: dict[bytes, KnownClient] = {}
+        self._noted = asyncio.Event()
+
+    def mark(self, *parts: str) -> bytes:
+        """Return the mark of a client: a digest that only this store's relays can make."""
+        return self._sessions.fingerprint(" ".join(parts))
+
+    def __contains__(self, mark: bytes) -> bool:
+        known = self._known.get(mark)
+        return known is not None and self._clock.now_ms() - known.right_ms < KNOWN_MS
+
+    def note(self, mark: bytes, role: Role) -> None:
+        """Know a client by this mark from now on."""
+        now_ms, known = self._clock.now_ms(), self._known.get(mark)
+        is_noted = known is not None and (
+            now_ms - known.right_ms < NOTED_EVERY_MS and role in (known.role, "viewer")
+        )
+        # Full only while the store takes nothing.
+        if not is_noted and len(self._unsaved) < KNOWN_MAX:
+            self._known[mark] = self._unsaved[mark] = KnownClient(mark, role, now_ms)
+            self._noted.set()
+
+    async def exchange(self) -> None:
+        """Store the noted clients, and read those of all relays; raises StoreError."""
+        noted = list(self._unsaved.values())
+        now_ms = self._clock.now_ms()
+        if noted:
+            await self._sessions.remember(noted, now_ms=now_ms)
+        stored = {each.mark: each for each in await self._sessions.remembered(now_ms=now_ms)}
+        for each in noted:
+            if self._unsaved.get(each.mark) is each:
+                del self._unsaved[each.mark]
+        self._known = stored | self._unsaved
+
+    async def run(self) -> None:
+        """Store noted clients at once, and read those of other relays each minute."""
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(EXCHANGE_EVERY_S):
+                    await self._noted.wait()
+            self._noted.clear()
+            # The next exchange stores the noted clients that this one has not.
+            with suppress(StoreError):
+                await self.exchange()
 
 
 class Try(msgspec.Struct, frozen=True):

@@ -1,6 +1,6 @@
 """OpenAPI document of the API, from the operations that it serves."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec.structs import fields
@@ -32,26 +32,22 @@ _API = DescribedApi(
 )
 
 
-def document(
-    operations: Sequence[Operation], streams: Mapping[str, dict[str, Any]]
-) -> dict[str, Any]:
-    """Build the document.
-
-    `streams` describes, by path, the operations that do not return a single JSON value.
-    """
+def document(operations: Sequence[Operation]) -> dict[str, Any]:
+    """Build the document."""
     built = _API.document([_described(operation) for operation in operations])
-    for path, description in streams.items():
-        responses = _API.problems(_COMMON_PROBLEMS) | description["responses"]
-        built["paths"][path] = {"get": {**description, "responses": responses}}
+    for operation in operations:
+        if operation.stream is not None:
+            described = built["paths"][operation.path][operation.method.lower()]
+            described["responses"]["200"] = operation.stream
     return built
 
 
 def _described(operation: Operation) -> DescribedOperation:
-    of_parameters, *of_body, of_answer = operation.types
+    of_parameters, of_body, of_answer = operation.types
     problems = dict(_COMMON_PROBLEMS)
-    if of_body or fields(of_parameters):
+    if of_body is not None or fields(of_parameters):
         problems |= _INPUT_PROBLEMS
-    if of_body:
+    if of_body is not None:
         problems |= _BODY_PROBLEMS
     return DescribedOperation(
         method=operation.method,
@@ -59,7 +55,7 @@ def _described(operation: Operation) -> DescribedOperation:
         name=operation.name,
         summary=operation.summary,
         parameters=of_parameters,
-        body=of_body[0] if of_body else None,
-        answers={"application/json": of_answer},
+        body=of_body,
+        answers={} if of_answer is None else {"application/json": of_answer},
         problems={**problems, **operation.problems},
     )

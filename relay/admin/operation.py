@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from inspect import getdoc
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import msgspec
 from msgspec.structs import fields
@@ -13,7 +13,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from relay.admin.audit import Client, change_of, counts, values_of
+from relay.admin.audit import Caller, change_of, counts, values_of
 from relay.admin.services import AdminServices
 
 FRESH = {"Cache-Control": "no-store"}
@@ -69,10 +69,12 @@ class Operation(msgspec.Struct, frozen=True):
     handler: Handler
     problems: Mapping[int, str] = msgspec.field(default_factory=dict)
     """Descriptions of the error responses, by status."""
-    read_only: bool = False
-    """Set for a POST that changes nothing and is therefore not audited."""
+    audited: bool | None = None
+    """By default what is a POST, and so changes something."""
     result: Callable[[Any], Mapping[str, Any]] = counts
     """Extracts the audited values of the response; they must hold no personal data."""
+    stream: Mapping[str, Any] | None = None
+    """Describes a response that is no JSON value; the handler returns it as a `Response`."""
 
     @property
     def name(self) -> str:
@@ -83,24 +85,32 @@ class Operation(msgspec.Struct, frozen=True):
         return getdoc(self.handler) or ""
 
     @property
-    def types(self) -> list[Any]:
-        """Types of the parameters, of the body if there is one, and of the response."""
+    def is_audited(self) -> bool:
+        return self.method == "POST" if self.audited is None else self.audited
+
+    @property
+    def types(self) -> tuple[Any, Any, Any]:
+        """Types of the parameters, of the body and of the JSON response; None without these."""
         kinds = dict(self.handler.__annotations__)
         for name in getattr(self.handler, "__kwdefaults__", None) or ():
             # For callers in the process alone, such as a callback for the progress.
             del kinds[name]
-        return list(kinds.values())[1:]
+        _, of_parameters, *of_body, of_response = kinds.values()
+        return of_parameters, next(iter(of_body), None), None if self.stream else of_response
 
     async def respond(self, admin: AdminServices, request: Request) -> Response:
         """Run the handler for an API request."""
-        of_parameters, *of_body, _ = self.types
+        of_parameters, of_body, of_response = self.types
         arguments = [parameters(request, of_parameters)]
-        arguments += [await _body(request, kind) for kind in of_body]
-        response = await self.run(admin, Client.of(request), *arguments)
+        if of_body is not None:
+            arguments.append(await _body(request, of_body))
+        response = await self.run(admin, Caller.of(request), *arguments)
+        if of_response is None:
+            return cast("Response", response)
         return Response(msgspec.json.encode(response), 200, FRESH, "application/json")
 
     async def run(
-        self, admin: AdminServices, client: Client, *arguments: object, **more: object
+        self, admin: AdminServices, client: Caller, *arguments: object, **more: object
     ) -> Any:
         """Run the handler with valid arguments; a change is audited.
 
@@ -108,7 +118,7 @@ class Operation(msgspec.Struct, frozen=True):
         """
         # A dry run changes nothing, whichever operation it is of.
         is_dry_run = any(getattr(each, "dry_run", False) for each in arguments)
-        if self.method == "GET" or self.read_only or is_dry_run:
+        if is_dry_run or not self.is_audited:
             return await self.handler(admin, *arguments, **more)
         change = change_of(self.name, client, values_of(*arguments), self.path)
         async with admin.auditor.recorded(change) as entry:

@@ -22,14 +22,8 @@ class Problem(msgspec.Struct, omit_defaults=True):
     """Every fault of a refused config."""
 
 
-def problem(
-    status: int,
-    detail: str = "",
-    headers: Mapping[str, str] | None = None,
-    *,
-    faults: Sequence[Fault] = (),
-) -> Response:
-    return _response(_problem(status, detail, faults), headers)
+def problem(status: int, detail: str = "", headers: Mapping[str, str] | None = None) -> Response:
+    return _response(_problem(status, detail), headers)
 
 
 def _problem(status: int, detail: str, faults: Sequence[Fault] = ()) -> Problem:

@@ -4,6 +4,8 @@ import asyncio
 import math
 from collections.abc import Callable
 
+import msgspec
+
 from relay.core.acceptance_health import AcceptanceHealth
 from relay.core.clock import Clock
 from relay.core.errors import StoreBroken, StoreError, StoreFull
@@ -19,55 +21,46 @@ SIZE_MIN = 1024
 """Least size of a probe's body, as of a usual event; a full disk may still take smaller rows."""
 
 
-class Readiness:
+class Readiness(msgspec.Struct, eq=False):
     """Says what the last acceptances met, and otherwise what a probe meets, which callers share."""
 
-    def __init__(
-        self,
-        store: Store,
-        clock: Clock,
-        health: AcceptanceHealth,
-        draining: Callable[[], bool],
-        *,
-        timeout_s: float = PROBE_TIMEOUT_S,
-    ) -> None:
-        self._store = store
-        self._clock = clock
-        self._health = health
-        self.draining = draining
-        self._timeout_s = timeout_s
-        self._probing: asyncio.Task[None] | None = None
-        self._probed_s = -math.inf
+    store: Store
+    clock: Clock
+    health: AcceptanceHealth
+    draining: Callable[[], bool]
+    timeout_s: float = PROBE_TIMEOUT_S
+    _probing: asyncio.Task[None] | None = None
+    _probed_s: float = -math.inf
 
     async def problems(self) -> list[str]:
         """Return the reasons why the relay cannot accept events; none if it is ready."""
         if self.draining():
             return ["the relay is stopping"]
-        if self._health.is_proven(PROBE_EVERY_S):
+        if self.health.is_proven(PROBE_EVERY_S):
             return []
         # The probe is not cancelled: later callers wait for the same one.
         probing = self._probe()
-        done, _ = await asyncio.wait((probing,), timeout=self._timeout_s)
+        done, _ = await asyncio.wait((probing,), timeout=self.timeout_s)
         if not done:
-            return [f"the store has not committed within {self._timeout_s:g} s"]
+            return [f"the store has not committed within {self.timeout_s:g} s"]
         probing.result()
-        failure = self._health.failure
+        failure = self.health.failure
         return [] if failure is None else [_problem(failure)]
 
     async def refusal(self) -> StoreError | None:
         """Return why the store refuses events; None unless it refused one since one was stored."""
-        if self._health.failure is not None:
+        if self.health.failure is not None:
             await self.problems()
-        return self._health.failure
+        return self.health.failure
 
     @property
     def since_ms(self) -> int | None:
         """Since when events are refused; None while none is, or the store does not answer."""
-        return self._health.failed_since_ms
+        return self.health.failed_since_ms
 
     def _probe(self) -> asyncio.Task[None]:
         """Return the last probe, or a new one if it is over and its time has come."""
-        now_s = self._clock.monotonic()
+        now_s = self.clock.monotonic()
         if self._probing is None or (
             self._probing.done() and now_s - self._probed_s >= PROBE_EVERY_S
         ):
@@ -77,11 +70,11 @@ class Readiness:
 
     async def _run(self) -> None:
         try:
-            await self._store.probe(size=max(SIZE_MIN, self._health.failed_bytes))
+            await self.store.probe(size=max(SIZE_MIN, self.health.failed_bytes))
         except StoreError as error:
-            self._health.fail(error)
+            self.health.fail(error)
         else:
-            self._health.succeed()
+            self.health.succeed()
 
 
 def _problem(failure: StoreError) -> str:

@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import Callable, Container
 
+import msgspec
+
 from relay.app.enrichment import Enrichment
 from relay.app.public_side import PublicSide
 from relay.config import Config
@@ -19,32 +21,18 @@ from relay.telemetry import log
 from relay.telemetry.metrics import Metrics
 
 
-class Adoption:
+class Adoption(msgspec.Struct, eq=False, kw_only=True):
     """Switches every part to a new config, or none."""
 
-    def __init__(
-        self,
-        store: Store,
-        *,
-        public_side: PublicSide,
-        supervisor: DispatcherSupervisor,
-        replayer: Replayer,
-        reconciler: Reconciler,
-        enrichment: Enrichment,
-        metrics: Metrics,
-        clock: Clock,
-        is_stopping: Callable[[], bool],
-    ) -> None:
-        self._store = store
-        self._public_side = public_side
-        self._supervisor = supervisor
-        self._replayer = replayer
-        self._reconciler = reconciler
-        self._enrichment = enrichment
-        self._metrics = metrics
-        self._clock = clock
-        self._is_stopping = is_stopping
-        self._log = log.get()
+    store: Store
+    public_side: PublicSide
+    supervisor: DispatcherSupervisor
+    replayer: Replayer
+    reconciler: Reconciler
+    enrichment: Enrichment
+    metrics: Metrics
+    clock: Clock
+    is_stopping: Callable[[], bool]
 
     async def adopt(self, config: Config, changes: Changes) -> None:
         """Switch to a config at once; on an error, nothing has changed.
@@ -53,21 +41,21 @@ class Adoption:
         """
         sinks = await self._build(config, names={*changes.sinks.added, *changes.sinks.changed})
         # First, because without the new credentials the store may not be readable any more.
-        async with self._store.adopted(config.store):
-            paused = await self._supervisor.paused()
-            if self._is_stopping():
+        async with self.store.adopted(config.store):
+            paused = await self.supervisor.paused()
+            if self.is_stopping():
                 raise Stopping("the relay is stopping")
         for source in changes.sources.added:
-            self._metrics.add_source(source)
-            show_totals(self._store, self._metrics, source)
-        self._public_side.adopt(config)
-        self._replayer.routes = config.routes
-        self._reconciler.adopt(config.sources, config.routes)
-        self._enrichment.adopt(config)
+            self.metrics.add_source(source)
+            show_totals(self.store, self.metrics, source)
+        self.public_side.adopt(config)
+        self.replayer.routes = config.routes
+        self.reconciler.adopt(config.sources, config.routes)
+        self.enrichment.adopt(config)
         grace = config.server.drain_timeout
-        self._supervisor.adopt(config.sinks, sinks, paused=paused, grace=grace)
+        self.supervisor.adopt(config.sinks, sinks, paused=paused, grace=grace)
         for source in changes.sources.removed:
-            self._metrics.drop_source(source)
+            self.metrics.drop_source(source)
         self.show_secrets(config)
 
     async def _build(self, config: Config, *, names: Container[str]) -> dict[str, Sink]:
@@ -75,7 +63,7 @@ class Adoption:
         sinks: dict[str, Sink] = {}
         faults: list[Fault] = []
         try:
-            sinks = await asyncio.to_thread(self._supervisor.build, settings)
+            sinks = await asyncio.to_thread(self.supervisor.build, settings)
         except* (ValueError, InvalidTemplate) as errors:
             # A file that was readable during the check is gone by now.
             faults = [Fault("sink", str(error)) for error in errors.exceptions]
@@ -86,9 +74,9 @@ class Adoption:
     def show_secrets(self, config: Config) -> None:
         """Show the sources' secrets in the metrics, and log the expired ones."""
         for source in config.sources:
-            self._metrics.show_secrets(source.name, [key.label for key in source.keys])
-        for warning in expired(config.sources, now_ms=self._clock.now_ms()):
-            self._log.warning("config.warning", key=warning.path, reason=warning.message)
+            self.metrics.show_secrets(source.name, [key.label for key in source.keys])
+        for warning in expired(config.sources, now_ms=self.clock.now_ms()):
+            log.get().warning("config.warning", key=warning.path, reason=warning.message)
 
 
 def show_totals(store: Store, metrics: Metrics, source: str) -> None:

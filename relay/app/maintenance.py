@@ -1,14 +1,18 @@
 """Background tasks: gauges, heartbeat, retention, audience, the check after an unclean stop."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
+
+import msgspec
 
 from relay.core.clock import Clock, offset_ms
 from relay.core.errors import StoreError, StoreFull, StoreUnavailable
+from relay.core.sink_status import SinkStatus
 from relay.store import Backlog, Store
 from relay.telemetry import log
 from relay.telemetry.ack_times import SAMPLE_EVERY_S, AckTimes
+from relay.telemetry.activity_stream import ActivityStream
 from relay.telemetry.metrics import Metrics
 
 GAUGES_EVERY_S = 1.0
@@ -212,3 +216,38 @@ _ADVICE_STALLED = (
 )
 _ADVICE_FULL = "events get 503 until there is free space; free some on the store's disk"
 _ADVICE = "events get 503 until the store can be written again"
+
+
+class OtherRelays(msgspec.Struct, eq=False, kw_only=True):
+    """Has open pages follow the other relays of a store, whose work this one sees there only.
+
+    Compares what this relay has not done itself with the last look; without others, nothing.
+    """
+
+    store: Store
+    sources: Callable[[], Iterable[str]]
+    statuses: Callable[[], Mapping[str, SinkStatus]]
+    activity: ActivityStream
+    _seen: tuple[int, Mapping[str, object]] | None = None
+
+    def notice(self, backlogs: Mapping[str, Backlog]) -> None:
+        """Count the changes since the last look; `backlogs` are the current ones."""
+        now = self._arrived(), self._elsewhere(backlogs)
+        before, self._seen = self._seen or now, now
+        if now[0] != before[0]:
+            self.activity.count("arrived elsewhere")
+        if now[1] != before[1]:
+            self.activity.count("settled elsewhere")
+            self.activity.count("state elsewhere")
+
+    def _arrived(self) -> int:
+        """Return how many events others have accepted, and this relay before its start."""
+        totals = (each for source in self.sources() for each in self.store.totals(source))
+        return sum(each.events for each in totals) - self.activity.counts.get("accepted", 0)
+
+    def _elsewhere(self, backlogs: Mapping[str, Backlog]) -> Mapping[str, object]:
+        return {
+            name: (each.state, each.last_delivered_ms, each.last_error_ms, backlogs.get(name))
+            for name, each in self.statuses().items()
+            if each.is_elsewhere
+        }

@@ -15,7 +15,7 @@ from relay.admin.audit import Auditor
 from relay.admin.services import Reading
 from relay.config import Config, load, refresh
 from relay.config.changes import Changes, changes, fixed
-from relay.config.file_references import Marks, mark
+from relay.config.document import Marks, mark
 from relay.core.clock import Clock
 from relay.core.errors import ConfigError, Fault, RelayError, StoreBroken
 from relay.server.sd_notify import ServiceManager

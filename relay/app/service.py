@@ -13,21 +13,19 @@ import msgspec
 
 from relay.admin import AdminServices, admin_app
 from relay.admin.audit import Auditor
-from relay.admin.known_clients import KnownClients
+from relay.admin.guessing import KnownClients
 from relay.admin.readiness import Readiness
 from relay.app.adoption import Adoption, show_totals
 from relay.app.enrichment import Enrichment
 from relay.app.eraser import Eraser
-from relay.app.maintenance import Maintenance
-from relay.app.other_relays import OtherRelays
+from relay.app.maintenance import Maintenance, OtherRelays
 from relay.app.public_side import PublicSide
 from relay.app.reload import Reloader
 from relay.app.sink_history import SinkHistory
 from relay.app.startup import StartupReport
 from relay.app.watchdog import HangTimer, Watchdog
 from relay.config import Config
-from relay.config.changes import Changes
-from relay.config.digest import digest
+from relay.config.changes import Changes, digest
 from relay.core.acceptance_health import AcceptanceHealth
 from relay.core.backpressure import Backpressure
 from relay.core.clock import Clock, Moment
@@ -56,7 +54,7 @@ T = TypeVar("T")
 ADMIN_GRACE = Duration.parse("1s")
 
 
-class Host(msgspec.Struct, frozen=True, kw_only=True):
+class ProcessHooks(msgspec.Struct, frozen=True, kw_only=True):
     """What the process gives to its relay."""
 
     environ: Mapping[str, str] = msgspec.field(default_factory=lambda: os.environ)
@@ -71,7 +69,7 @@ class Service:
     """One relay: built by `open`, served by `run`."""
 
     def __init__(
-        self, config: Config, machine: Clock, store: Store, metrics: Metrics, host: Host
+        self, config: Config, machine: Clock, store: Store, metrics: Metrics, host: ProcessHooks
     ) -> None:
         """`machine` tells only how far its clock is off the store's, by which all here goes."""
         self._clock = clock = store.clock
@@ -83,9 +81,9 @@ class Service:
         self._manager = host.manager or ServiceManager(None, clock=clock)
         self._activity = ActivityStream(clock)
         self._traffic = Traffic()
-        self._startup = StartupReport(store, metrics=metrics, clock=clock)
+        self._startup = StartupReport(store=store, metrics=metrics, clock=clock)
         self._ack_times = AckTimes(metrics, clock)
-        auditor = Auditor(store.audit, activity=self._activity, clock=clock)
+        auditor = Auditor(audit=store.audit, activity=self._activity, clock=clock)
         self._reloader = Reloader(
             config,
             adopt=self._adopt,
@@ -110,8 +108,8 @@ class Service:
             enricher=self._enrichment,
         )
         self._others = OtherRelays(
-            store,
-            sources=lambda: self._rotations.sources,
+            store=store,
+            sources=lambda: [each.name for each in self._reloader.config.sources],
             statuses=self.supervisor.statuses,
             activity=self._activity,
         )
@@ -151,7 +149,7 @@ class Service:
             hang_timer=host.hang_timer,
         )
         self._standstills = StandstillMonitor(
-            self.supervisor, store=store, metrics=metrics, clock=clock
+            supervisor=self.supervisor, store=store, metrics=metrics, clock=clock
         )
         self._sink_history = SinkHistory(
             store,
@@ -186,7 +184,7 @@ class Service:
         self.public = self._public_side.listener
         self._rotations = self._public_side.rotations
         self._adoption = Adoption(
-            store,
+            store=store,
             public_side=self._public_side,
             supervisor=self.supervisor,
             replayer=self.replayer,
@@ -207,8 +205,8 @@ class Service:
             known_clients=self._known_clients,
             readiness=self._readiness,
             sinks=self.supervisor,
-            watch_histories=self._enrichment,
-            erasures=self._eraser,
+            watched=self._enrichment.of,
+            erase=self._eraser.erase,
             replays=self.replayer,
             reconciliations=self.reconciler,
             activity=self._activity,
@@ -241,13 +239,15 @@ class Service:
         )
 
     @classmethod
-    async def open(cls, config: Config, *, clock: Clock, host: Host | None = None) -> "Service":
+    async def open(
+        cls, config: Config, *, clock: Clock, host: ProcessHooks | None = None
+    ) -> "Service":
         """Open the store and build everything around it; nothing listens or connects yet.
 
         `clock` is the machine's, from which the store's differs where relays share one.
         Raises what `engines.open_store` raises.
         """
-        host = host or Host()
+        host = host or ProcessHooks()
         metrics = Metrics(
             sources=[source.name for source in config.sources],
             sinks=[sink.name for sink in config.sinks],

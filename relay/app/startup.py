@@ -2,6 +2,8 @@
 
 from contextlib import suppress
 
+import msgspec
+
 from relay.core.clock import Clock
 from relay.core.delivery_rules import WINDOW_S
 from relay.core.downtime import Downtime, between
@@ -11,40 +13,38 @@ from relay.telemetry import log
 from relay.telemetry.metrics import Metrics
 
 
-class StartupReport:
+class StartupReport(msgspec.Struct, eq=False, kw_only=True):
     """One start; `downtime` is set by `report`."""
 
-    def __init__(self, store: Store, *, metrics: Metrics, clock: Clock) -> None:
-        self._store = store
-        self._metrics = metrics
-        self._clock = clock
-        self._log = log.get()
-        self.downtime: Downtime | None = None
+    store: Store
+    metrics: Metrics
+    clock: Clock
+    downtime: Downtime | None = None
 
     async def report(self) -> None:
         """Write the first heartbeat, and with it the absence that it ends."""
-        for warning in self._store.warnings():
-            self._log.warning(warning.event, **warning.fields)
-        now_ms = self._clock.now_ms()
-        alive_ms = await self._store.absences.last_alive_ms()
+        for warning in self.store.warnings():
+            log.get().warning(warning.event, **warning.fields)
+        now_ms = self.clock.now_ms()
+        alive_ms = await self.store.absences.last_alive_ms()
         if alive_ms is None:
-            self._log.info("store.new", path=self._store.location, advice=_ADVICE_NEW)
+            log.get().info("store.new", path=self.store.location, advice=_ADVICE_NEW)
         self.downtime = between(alive_ms, now_ms)
         # Without free space no event is accepted either, so the absence continues.
         with suppress(StoreFull):
-            await self._store.absences.beat(
-                now_ms=now_ms, cause="crashed" if self._store.unclean else "stopped", over_ms=0
+            await self.store.absences.beat(
+                now_ms=now_ms, cause="crashed" if self.store.unclean else "stopped", over_ms=0
             )
         if self.downtime is not None:
             self._report_downtime(self.downtime)
 
     def _report_downtime(self, downtime: Downtime) -> None:
-        self._metrics.outages.was_down(downtime.seconds, downtime.lost_s)
+        self.metrics.outages.was_down(downtime.seconds, downtime.lost_s)
         if downtime.lacks is None:
-            self._log.info("relay.was_down", seconds=round(downtime.seconds))
+            log.get().info("relay.was_down", seconds=round(downtime.seconds))
         else:
             away_s, lost_s = round(downtime.seconds), round(downtime.lost_s)
-            self._log.warning("relay.was_down", seconds=away_s, lost_s=lost_s, advice=_ADVICE_LOST)
+            log.get().warning("relay.was_down", seconds=away_s, lost_s=lost_s, advice=_ADVICE_LOST)
 
 
 _ADVICE_NEW = (

@@ -12,6 +12,8 @@ import stat
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 
+import msgspec
+
 from relay.core.clock import Clock
 from relay.core.errors import StoreUnavailable
 from relay.core.minutes import MINUTE_MS
@@ -70,39 +72,27 @@ def _never_blocking(descriptor: int) -> int:
     return descriptor
 
 
-class Watchdog:
+class Watchdog(msgspec.Struct, eq=False):
     """Sends proofs of life, and reports the relay's status to the service manager."""
 
-    def __init__(
-        self,
-        manager: ServiceManager,
-        *,
-        store: Store,
-        statuses: Callable[[], Mapping[str, SinkStatus]],
-        problems: Callable[[], Awaitable[Sequence[str]]],
-        clock: Clock,
-        hang_timer: HangTimer | None = None,
-    ) -> None:
-        """`problems` returns why no event can be accepted at present, as /readyz says it.
-
-        Without a `hang_timer`, ending a hung process is left to its supervisor.
-        """
-        self._hang_timer = hang_timer
-        self._manager = manager
-        self._store = store
-        self._statuses = statuses
-        self._problems = problems
-        self._clock = clock
+    manager: ServiceManager
+    store: Store
+    statuses: Callable[[], Mapping[str, SinkStatus]]
+    problems: Callable[[], Awaitable[Sequence[str]]]
+    """Returns why no event can be accepted at present, as /readyz says it."""
+    clock: Clock
+    hang_timer: HangTimer | None = None
+    """Without one, ending a hung process is left to its supervisor."""
 
     def tasks(self) -> tuple[Coroutine[None, None, None], ...]:
         """Return all tasks' coroutines; each runs until it is cancelled."""
         tasks = []
-        if self._hang_timer is not None:
-            tasks.append(self._reset_timer(self._hang_timer))
-        if self._manager:
+        if self.hang_timer is not None:
+            tasks.append(self._reset_timer(self.hang_timer))
+        if self.manager:
             tasks.append(self._report_status())
-        if self._manager.watchdog_s is not None:
-            tasks.append(self._prove_alive(self._manager.alive, self._manager.watchdog_s / 2))
+        if self.manager.watchdog_s is not None:
+            tasks.append(self._prove_alive(self.manager.alive, self.manager.watchdog_s / 2))
         return tuple(tasks)
 
     async def _reset_timer(self, timer: HangTimer) -> None:
@@ -120,20 +110,20 @@ class Watchdog:
         while True:
             # Then the writer has answered, and the heartbeat reports the cause.
             with suppress(StoreUnavailable):
-                await self._store.respond()
+                await self.store.respond()
             prove()
             await asyncio.sleep(every_s)
 
     async def _report_status(self) -> None:
         while True:
-            problems = await self._problems()
+            problems = await self.problems()
             try:
-                backlogs = await self._store.backlogs()
+                backlogs = await self.store.backlogs()
             except StoreUnavailable:
                 backlogs = None
-            statuses = self._statuses().values()
-            line = describe(statuses, backlogs, problems, now_ms=self._clock.now_ms())
-            self._manager.status(line)
+            statuses = self.statuses().values()
+            line = describe(statuses, backlogs, problems, now_ms=self.clock.now_ms())
+            self.manager.status(line)
             await asyncio.sleep(STATUS_EVERY_S)
 
 

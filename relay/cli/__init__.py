@@ -1,8 +1,12 @@
 """The `relay` command: its subcommands, and how their failures become messages and exit codes."""
 
+import codecs
 import gc
 import importlib
+import io
+import json
 import os
+import sys
 from collections.abc import Iterator
 from functools import cache
 from types import ModuleType
@@ -13,21 +17,8 @@ from click.exceptions import NoSuchCommand
 from click.shell_completion import CompletionItem
 
 from relay import __version__
-from relay.cli import stdio
 from relay.cli.output import safe
-from relay.core.errors import (
-    ConfigError,
-    ListenFailed,
-    NoVerdict,
-    RelayError,
-    SocketRefused,
-    StoreBroken,
-    StoreExposed,
-    StoreLocked,
-    StoreRefused,
-    StoreTooNew,
-    StoreUnavailable,
-)
+from relay.core import errors
 
 _COMMANDS = {
     "serve": (".serve", "Run the relay until SIGTERM or SIGINT, then drain."),
@@ -39,7 +30,7 @@ _COMMANDS = {
     "route": (".explain", "Show which sinks would take an event, and why."),
     "render": (".explain", "Show the message that a sink would send."),
     "status": (".status", "Show problems that need an operator, with the next steps."),
-    "probe": (".probe", "Check that the relay's process responds; needs no token."),
+    "probe": (".status", "Check that the relay's process responds; needs no token."),
     "absences": (".absences", "List the relay's absences, or acknowledge one."),
     "events": (".events", "List or show stored events, or follow live activity."),
     "sinks": (".sinks", "List the sinks; pause, resume, retry or test one."),
@@ -62,21 +53,25 @@ _COMMANDS = {
 """Module and help of each command; the module is imported only when the command is called."""
 
 _EXIT_CODES: dict[type[BaseException], int] = {
-    ConfigError: os.EX_CONFIG,
-    SocketRefused: os.EX_CONFIG,
-    StoreTooNew: os.EX_CONFIG,
-    StoreExposed: os.EX_CONFIG,
-    StoreRefused: os.EX_CONFIG,
-    StoreLocked: os.EX_TEMPFAIL,
-    StoreUnavailable: os.EX_TEMPFAIL,
-    StoreBroken: os.EX_IOERR,
-    ListenFailed: os.EX_OSERR,
-    NoVerdict: 2,
+    errors.ConfigError: os.EX_CONFIG,
+    errors.SocketRefused: os.EX_CONFIG,
+    errors.StoreTooNew: os.EX_CONFIG,
+    errors.StoreExposed: os.EX_CONFIG,
+    errors.StoreRefused: os.EX_CONFIG,
+    errors.StoreLocked: os.EX_TEMPFAIL,
+    errors.StoreUnavailable: os.EX_TEMPFAIL,
+    errors.StoreBroken: os.EX_IOERR,
+    errors.ListenFailed: os.EX_OSERR,
+    errors.NoVerdict: 2,
 }
 """Exit codes, from sysexits.h where one fits; `_exit_code` has those of other errors."""
 
 _INTERRUPTED = 130
 """The exit code that shells report for SIGINT."""
+
+_STDERR = 2
+_ESCAPED = "relay.escaped"
+"""The name of the error handler for what an encoding cannot hold."""
 
 _CLICK_ERRORS = (click.ClickException, click.Abort, click.exceptions.Exit, BrokenPipeError)
 """Exceptions that click itself turns into messages and exit codes."""
@@ -99,8 +94,8 @@ class Commands(click.Group):
     """A group that imports a command when it is called and prints every failure as one line."""
 
     def main(self, *arguments: Any, **named: Any) -> Any:
-        stdio.complete()
-        stdio.escape()
+        complete_streams()
+        escape_streams()
         return super().main(*arguments, **named)
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
@@ -163,7 +158,7 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def _error_text(error: BaseException) -> str:
-    if isinstance(error, RelayError):
+    if isinstance(error, errors.RelayError):
         text = str(error)
     elif isinstance(error, OSError) and error.strerror:
         text = error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
@@ -183,7 +178,7 @@ def _bug(error: BaseException) -> str:
 
 
 def _exit_code(error: BaseException) -> int:
-    if isinstance(error, RelayError):
+    if isinstance(error, errors.RelayError):
         return next((code for kind, code in _EXIT_CODES.items() if isinstance(error, kind)), 1)
     return 1 if isinstance(error, OSError) else os.EX_SOFTWARE
 
@@ -195,3 +190,35 @@ def main() -> None:
 
     Start with `relay demo`.
     """
+
+
+def complete_streams() -> None:
+    """Open the null device for each closed standard stream.
+
+    Otherwise the next file or socket gets its descriptor, and libuv aborts when it closes one of
+    these numbers.
+    `sys.stdout` stays None, so that the stdout sink fails instead of losing events.
+    """
+    descriptor = os.open(os.devnull, os.O_RDWR)
+    while descriptor <= _STDERR:
+        descriptor = os.open(os.devnull, os.O_RDWR)
+    os.close(descriptor)
+    if sys.stdin is None:
+        sys.stdin = os.fdopen(0, "r", closefd=False)
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(2, "w", closefd=False)
+
+
+def escape_streams() -> None:
+    """Escape what the encoding of an output cannot hold, as JSON does, so that JSON stays JSON."""
+    codecs.register_error(_ESCAPED, _escaped)
+    for stream in (sys.stdout, sys.stderr):
+        # A process that serves has replaced them.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors=_ESCAPED)
+
+
+def _escaped(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return json.dumps(error.object[error.start : error.end])[1:-1], error.end

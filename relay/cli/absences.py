@@ -4,10 +4,9 @@ from typing import Any
 
 import click
 
-from relay.cli.client import Client, relay_command
-from relay.cli.output import moment
+from relay.cli.client import AdminClient, relay_command
+from relay.cli.output import Output, moment
 from relay.cli.parameters import WholeNumber
-from relay.cli.printing import Output
 from relay.cli.selection import before_option, limit_option, page_lines
 from relay.core.units import duration
 
@@ -21,7 +20,7 @@ def absences() -> None:
 @before_option
 @limit_option
 @relay_command
-def list_(client: Client, **query: Any) -> Output:
+def list_(client: AdminClient, **query: Any) -> Output:
     """List the absences, newest first, each with the period from which events are lost."""
     page = client.get("/absences", query)
     rows = map(_row, page["absences"])
@@ -48,7 +47,7 @@ def _row(absence: dict[str, Any]) -> dict[str, object]:
 @absences.command()
 @click.argument("number", metavar="ID", type=WholeNumber(min=1))
 @relay_command
-def acknowledge(client: Client, *, number: int) -> Output:
+def acknowledge(client: AdminClient, *, number: int) -> Output:
     """Acknowledge an absence: status, metrics and alerts no longer report its loss."""
     absence = client.post(f"/absences/{number}/acknowledge")
     period = f"{moment(absence['from_ms'])} to {moment(absence['to_ms'])}"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from relay.cli.output import safe
-from relay.cli.subscription import Subscription, listed, wanted
+from relay.cli.subscription import WantedKinds, listed, wanted
 from relay.config import Config
 from relay.core.api_settings import ApiSettings
 from relay.video_service.api.errors import ServiceApiError
@@ -56,7 +56,7 @@ async def _check_all(config: Config) -> Sequence[ApiCheck]:
     return tuple(task.result() for task in tasks)
 
 
-async def _check(source: str, settings: ApiSettings, wants: Subscription) -> ApiCheck:
+async def _check(source: str, settings: ApiSettings, wants: WantedKinds) -> ApiCheck:
     # Imported here, because most configs have no API.
     from relay.video_service.api.client import Api  # noqa: PLC0415
 
@@ -82,7 +82,7 @@ async def _key(api: "Api") -> _Finding:
     return _Finding(ok=True, text="the key works and may read analytics")
 
 
-async def _endpoint(api: "Api", endpoint: str | None, wants: Subscription) -> _Finding:
+async def _endpoint(api: "Api", endpoint: str | None, wants: WantedKinds) -> _Finding:
     if endpoint is None:
         return _Finding(ok=True, text="no endpoint is set: relay endpoint register")
     try:

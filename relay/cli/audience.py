@@ -5,13 +5,11 @@ from typing import Any, get_args
 
 import click
 
-from relay.cli.client import Client, connected
-from relay.cli.output import moment, safe, table
+from relay.cli.client import AdminClient, JsonObject, connected
+from relay.cli.output import Output, moment, safe, table
 from relay.cli.parameters import json_option, moment_option, name_option
-from relay.cli.printing import Output
-from relay.cli.responses import Document
 from relay.cli.selection import until_option
-from relay.cli.target import Target, relay_options
+from relay.cli.target import RelayTarget, relay_options
 from relay.core import csv_table
 from relay.core.setting_errors import suggestion
 from relay.core.units import number
@@ -51,7 +49,9 @@ _NO_VIDEO = "(none named)"
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV for a spreadsheet.")
 @relay_options
 @json_option
-def audience(*, target: Target, as_json: bool, as_csv: bool, by: Grouping, **query: Any) -> None:
+def audience(
+    *, target: RelayTarget, as_json: bool, as_csv: bool, by: Grouping, **query: Any
+) -> None:
     """Count viewers by milestone, and leads; each person counts once.
 
     A person is an e-mail address; LEADS counts people, FORMS the forms that they sent.
@@ -68,7 +68,7 @@ def audience(*, target: Target, as_json: bool, as_csv: bool, by: Grouping, **que
             click.echo(note, err=True)
 
 
-def _unknown(client: Client, video: str | None) -> Iterator[str]:
+def _unknown(client: AdminClient, video: str | None) -> Iterator[str]:
     """Say that no counted event names the video, and which one may be meant."""
     if video is None:
         return
@@ -111,7 +111,7 @@ def _numbers(steps: list[dict[str, Any]]) -> list[str]:
     return [number(figure).rjust(len(head)) for figure, head in zip(figures, _NUMBERS, strict=True)]
 
 
-def _csv(report: Document, by: Grouping) -> list[str]:
+def _csv(report: JsonObject, by: Grouping) -> list[str]:
     # What a terminal would interpret is escaped.
     rows = csv_rows(by, report.convert(Funnel), safe)
     return csv_table.text(rows, line_end="\n").splitlines()

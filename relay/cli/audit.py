@@ -5,16 +5,9 @@ from typing import Any
 
 import click
 
-from relay.cli.client import Client, relay_command
-from relay.cli.output import moment
-from relay.cli.printing import Output
-from relay.cli.selection import (
-    before_option,
-    limit_option,
-    page_lines,
-    since_option,
-    until_option,
-)
+from relay.cli import selection
+from relay.cli.client import AdminClient, relay_command
+from relay.cli.output import Output, moment
 
 _DONE = 200
 
@@ -25,19 +18,19 @@ def audit() -> None:
 
 
 @audit.command("list")
-@since_option
-@until_option
+@selection.since_option
+@selection.until_option
 @click.option("--operation", metavar="NAME", help="By this operation, such as pause_sink.")
-@before_option
-@limit_option
+@selection.before_option
+@selection.limit_option
 @relay_command
-def list_(client: Client, **query: Any) -> Output:
+def list_(client: AdminClient, **query: Any) -> Output:
     """List the changes, newest first: done, refused and in progress.
 
     E-mail addresses are shown as digests; the same address has the same digest.
     """
     page = client.get("/audit", query)
-    return Output(page, page_lines(page, map(_row, page["changes"]), empty="No changes."))
+    return Output(page, selection.page_lines(page, map(_row, page["changes"]), empty="No changes."))
 
 
 def _row(change: dict[str, Any]) -> dict[str, object]:

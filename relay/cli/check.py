@@ -12,10 +12,10 @@ import msgspec
 from msgspec.structs import asdict, replace
 
 from relay import sinks
-from relay.cli import api_check, check_results, moments, route_table
+from relay.cli import api_check, moments, route_table
 from relay.cli.diagnosis import diagnose
+from relay.cli.output import Output, check_failed, check_passed, printing
 from relay.cli.parameters import config_option, moment_option, parsed
-from relay.cli.printing import Output, printing
 from relay.config import Config, default_path, load, load_store
 from relay.config.secret_checks import expired
 from relay.core.clock import SystemClock
@@ -36,7 +36,7 @@ class Contact(msgspec.Struct, frozen=True):
     text: str
 
 
-class Database(msgspec.Struct, frozen=True):
+class DatabaseCheck(msgspec.Struct, frozen=True):
     """The result of the connection to the store's database."""
 
     ok: bool
@@ -154,7 +154,7 @@ def _preflight(settings: StoreSettings) -> Preflight:
     return engines.of(settings).preflight(settings)
 
 
-def _verdict(config: Config, database: Database | None, failed: int, connections: int) -> str:
+def _verdict(config: Config, database: DatabaseCheck | None, failed: int, connections: int) -> str:
     mistakes, warnings = len(config.mistakes), len(config.warnings)
     if database is not None:
         warnings += len(database.warnings)
@@ -172,16 +172,16 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-async def reach_store(settings: StoreSettings) -> Database | None:
+async def reach_store(settings: StoreSettings) -> DatabaseCheck | None:
     """Connect to the store's database as `serve` does; None if it is not one to connect to."""
     try:
         reached = await engines.of(settings).reach(settings)
     except StoreError as error:
-        return Database(ok=False, text=str(error))
+        return DatabaseCheck(ok=False, text=str(error))
     if reached is None:
         return None
     warnings = tuple("{reason}: {advice}".format(**each.fields) for each in reached.warnings)
-    return Database(ok=True, text=reached.text, warnings=warnings)
+    return DatabaseCheck(ok=True, text=reached.text, warnings=warnings)
 
 
 async def reach(settings: Iterable[SinkSettings]) -> tuple[Contact, ...]:
@@ -196,11 +196,11 @@ async def _contact(settings: SinkSettings) -> Contact:
     limit = RequestTimeout(settings.timeout.seconds)
     try:
         async with limit:
-            ok, text = True, check_results.reached(await sink.check())
+            ok, text = True, check_passed(await sink.check())
     except TimeoutError:
-        ok, text = False, check_results.failed(limit.reason(), None, "retry")
+        ok, text = False, check_failed(limit.reason(), None, "retry")
     except SinkError as error:
-        ok, text = False, check_results.failed(error.reason, error.status, result_of(error))
+        ok, text = False, check_failed(error.reason, error.status, result_of(error))
     except Exception as error:  # noqa: BLE001  a sink's bug is a finding; its text may hold secrets
         ok, text = False, f"internal error of the sink, please report it: {type(error).__name__}"
     finally:
@@ -209,7 +209,7 @@ async def _contact(settings: SinkSettings) -> Contact:
 
 
 def _summary(
-    config: Config, database: Database | None, contacts: Iterable[Contact]
+    config: Config, database: DatabaseCheck | None, contacts: Iterable[Contact]
 ) -> Iterator[str]:
     server, store = config.server, config.store
     location = engines.of(store).location(store)

@@ -1,19 +1,22 @@
-"""Client of the running relay's admin API, and the commands that only ask it."""
+"""Client of the running relay's admin API, its responses, and the commands that only ask it."""
 
 import functools
+import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
+import msgspec
 
+from relay import __version__
 from relay.cli import private_file
-from relay.cli.printing import Output, printing
-from relay.cli.responses import VERSION, origin, refusal
-from relay.cli.target import Target, relay_options
-from relay.core.errors import AdminApiError, RelayUnreachable
+from relay.cli.output import Output, printing
+from relay.cli.target import RelayTarget, relay_options
+from relay.core.errors import AdminApiError, Fault, RelayUnreachable
 
 TIMEOUT_S = 60.0
 """Long, because the relay counts a replay's events before it responds."""
@@ -22,12 +25,107 @@ API = "/api/v1"
 
 _ERRNO = re.compile(r"^\[Errno -?\d+\] ")
 
-_USER_AGENT = f"relay/{VERSION} (command line)"
+_USER_AGENT = f"relay/{__version__} (command line)"
+
+
+T = TypeVar("T")
+
+_UNKNOWN_OPERATION = frozenset({httpx.codes.NOT_FOUND, httpx.codes.METHOD_NOT_ALLOWED})
+
+
+class Origin(msgspec.Struct, frozen=True):
+    """The relay that sent a response."""
+
+    address: str
+    version: str
+    now_ms: int
+    """Time of the response by the relay's clock, by which all of its times go."""
+
+    @property
+    def versions(self) -> str:
+        relay = f"the relay at {self.address} has {self.version}"
+        advice = "" if self.version == __version__ else "; use the command of the relay's version"
+        return f"this command has version {__version__}, {relay}{advice}"
+
+    def read(self, text: str | bytes) -> Any:
+        """Decode a JSON object; raises AdminApiError."""
+        try:
+            document = json.loads(text, object_pairs_hook=lambda pairs: JsonObject(pairs, self))
+        except (ValueError, RecursionError):
+            document = None
+        if not isinstance(document, JsonObject):
+            raise AdminApiError(f"cannot read the response: {self.versions}")
+        return document
+
+
+class JsonObject(dict[str, Any]):
+    """A JSON object of a response; a missing key raises AdminApiError."""
+
+    def __init__(self, pairs: Iterable[tuple[str, Any]], origin: Origin) -> None:
+        super().__init__(pairs)
+        self._origin = origin
+
+    @property
+    def now_ms(self) -> int:
+        """Time of the response by the relay's clock."""
+        return self._origin.now_ms
+
+    def convert(self, kind: type[T]) -> T:
+        """Convert it to a typed value; raises AdminApiError."""
+        try:
+            return msgspec.convert(self, kind)
+        except msgspec.ValidationError as error:
+            raise AdminApiError(
+                f"cannot read the response ({error}): {self._origin.versions}"
+            ) from None
+
+    def __missing__(self, key: str) -> Any:
+        raise AdminApiError(f"the response has no `{key}`: {self._origin.versions}")
+
+
+def origin(response: httpx.Response) -> Origin:
+    """Return the relay that sent a response; raises AdminApiError for another server."""
+    address = response.url.netloc.decode()
+    relay_version = response.headers.get("relay-version")
+    if relay_version is None:
+        kind = response.headers.get("content-type", "no content type")
+        raise AdminApiError(
+            f"{address} is not the admin listener of a relay: it returned {response.status_code}, "
+            f"{kind}; check the address"
+        )
+    # A relay of an older version does not say.
+    now_ms = response.headers.get("relay-now") or time.time_ns() // 1_000_000
+    return Origin(address, relay_version, int(now_ms))
+
+
+class _Problem(msgspec.Struct):
+    """Problem details (RFC 9457), reduced to the fields that are shown."""
+
+    title: str = ""
+    detail: str = ""
+    faults: tuple[Fault, ...] = ()
+
+
+def refusal(response: httpx.Response, relay: Origin) -> AdminApiError:
+    """Create the error for an unsuccessful response whose body is read."""
+    try:
+        problem = msgspec.json.decode(response.content, type=_Problem)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        problem = _Problem()
+    if response.status_code in _UNKNOWN_OPERATION and not problem.detail:
+        operation = f"{response.request.method} {response.url.path}"
+        return AdminApiError(f"the relay does not support {operation}: {relay.versions}")
+    text = problem.detail or problem.title or f"the relay returned {response.status_code}"
+    error = AdminApiError(text, faults=problem.faults)
+    if relay.version != __version__:
+        error.add_note(relay.versions)
+    return error
+
 
 Query = Mapping[str, str | int | None]
 
 
-class Client:
+class AdminClient:
     """Client of the admin API; every method raises AdminApiError.
 
     A relay that does not answer is a RelayUnreachable.
@@ -125,26 +223,28 @@ def _http(url: httpx.URL, **options: Any) -> httpx.Client:
 
 
 @contextmanager
-def connected(target: Target, *, timeout: float | httpx.Timeout = TIMEOUT_S) -> Iterator[Client]:
+def connected(
+    target: RelayTarget, *, timeout: float | httpx.Timeout = TIMEOUT_S
+) -> Iterator[AdminClient]:
     """Open a client for a relay; `timeout` is in seconds. Raises ConfigError and AdminApiError."""
     url, token = target.resolve()
     headers = {"authorization": f"Bearer {token.reveal()}", "user-agent": _USER_AGENT}
     with _http(url, headers=headers, timeout=timeout) as http:
-        yield Client(http, unauthorized=_unauthorized(target))
+        yield AdminClient(http, unauthorized=_unauthorized(target))
 
 
 _PROTECTED = "the server asks for a token, which a relay's /healthz never does; check the address"
 
 
 @contextmanager
-def anonymous(target: Target, *, timeout_s: float) -> Iterator[Client]:
+def anonymous(target: RelayTarget, *, timeout_s: float) -> Iterator[AdminClient]:
     """Open a client without a token, for the open paths; raises as `connected` does."""
     url = target.resolve_url()
     with _http(url, timeout=timeout_s) as http:
-        yield Client(http, unauthorized=_PROTECTED)
+        yield AdminClient(http, unauthorized=_PROTECTED)
 
 
-def _unauthorized(target: Target) -> str:
+def _unauthorized(target: RelayTarget) -> str:
     if target.token is not None:
         return "the relay refused the token of --token; give the one of its config's [admin] table"
     return (
@@ -163,7 +263,7 @@ def relay_command(command: Callable[..., Output]) -> Callable[..., None]:
     @relay_options
     @printing
     @functools.wraps(command)
-    def connected_command(*, target: Target, **parameters: Any) -> Output:
+    def connected_command(*, target: RelayTarget, **parameters: Any) -> Output:
         with connected(target) as client:
             return command(client, **parameters)
 

@@ -5,12 +5,10 @@ from typing import Any
 
 import click
 
-from relay.cli.client import Client, relay_command
-from relay.cli.output import ago, moment, table
+from relay.cli.client import AdminClient, JsonObject, relay_command
+from relay.cli.output import Output, ago, moment, table
 from relay.cli.parameters import confirm, yes_option
-from relay.cli.printing import Output
 from relay.cli.replay import estimate, follow
-from relay.cli.responses import Document
 from relay.cli.selection import (
     all_option,
     by_reason,
@@ -34,7 +32,7 @@ def dead_letters() -> None:
 @selection_options
 @limit_option
 @relay_command
-def list_(client: Client, *, limit: int, **selection: Any) -> Output:
+def list_(client: AdminClient, *, limit: int, **selection: Any) -> Output:
     """List dead letters, newest first, and their number by reason."""
     page = client.get("/dead-letters", {**selection, "limit": limit})
     all_pages = {**selection, "before": None}
@@ -42,7 +40,7 @@ def list_(client: Client, *, limit: int, **selection: Any) -> Output:
     return Output({**page, "reasons": reasons}, _page(page, reasons))
 
 
-def _page(page: dict[str, Any], reasons: Sequence[Document]) -> Iterator[str]:
+def _page(page: dict[str, Any], reasons: Sequence[JsonObject]) -> Iterator[str]:
     yield from page_lines(page, map(_row, page["dead_letters"]), empty="No dead letter matches.")
     if reasons:
         yield ""
@@ -53,7 +51,7 @@ def _page(page: dict[str, Any], reasons: Sequence[Document]) -> Iterator[str]:
         yield from table(map(request_row, page["unreadable"]), empty="")
 
 
-def _row(letter: Document) -> dict[str, object]:
+def _row(letter: JsonObject) -> dict[str, object]:
     return {
         "RECEIVED": moment(letter["received_ms"]),
         "DIED": ago(letter["settled_ms"], now_ms=letter.now_ms),
@@ -70,7 +68,7 @@ def _row(letter: Document) -> dict[str, object]:
 @all_option
 @dry_run_option
 @relay_command
-def replay(client: Client, *, dry_run: bool, everything: bool, **selection: Any) -> Output:
+def replay(client: AdminClient, *, dry_run: bool, everything: bool, **selection: Any) -> Output:
     """Deliver dead letters again, to the sinks whose routes take them."""
     require_one(selection, everything=everything)
     if selection["outcome"] not in (None, "dead"):
@@ -88,7 +86,7 @@ def replay(client: Client, *, dry_run: bool, everything: bool, **selection: Any)
 @yes_option
 @relay_command
 def discard(
-    client: Client, *, dry_run: bool, yes: bool, everything: bool, **selection: Any
+    client: AdminClient, *, dry_run: bool, yes: bool, everything: bool, **selection: Any
 ) -> Output:
     """Discard dead letters; `relay replay` can still deliver them."""
     require_one(selection, everything=everything)

@@ -6,12 +6,9 @@ from typing import Any
 
 import click
 
-from relay.cli.backlog import place_of
-from relay.cli.client import Client, relay_command
-from relay.cli.output import ago, moment, pairs, safe, when
+from relay.cli.client import AdminClient, JsonObject, relay_command
+from relay.cli.output import Output, ago, moment, pairs, place_of, safe, when
 from relay.cli.parameters import name_option
-from relay.cli.printing import Output
-from relay.cli.responses import Document
 from relay.cli.selection import limit_option, page_lines, selection_options
 from relay.cli.tail import tail
 from relay.core.errors import AdminApiError
@@ -30,13 +27,13 @@ def events() -> None:
 @selection_options
 @limit_option
 @relay_command
-def list_(client: Client, **query: Any) -> Output:
+def list_(client: AdminClient, **query: Any) -> Output:
     """List stored events, newest first."""
     page = client.get("/events", query)
     return Output(page, page_lines(page, map(_row, page["events"]), empty="No event matches."))
 
 
-def _row(event: Document) -> dict[str, object]:
+def _row(event: JsonObject) -> dict[str, object]:
     deliveries = [f"{delivery['sink']} {delivery['status']}" for delivery in event["deliveries"]]
     return {
         "RECEIVED": moment(event["received_ms"]),
@@ -59,7 +56,7 @@ def _kind(event: dict[str, Any]) -> str:
 @click.argument("event_id", metavar="ID")
 @name_option("source", "Its source, if several have this id.")
 @relay_command
-def show_(client: Client, *, event_id: str, source: str | None) -> Output:
+def show_(client: AdminClient, *, event_id: str, source: str | None) -> Output:
     """Show one event: its body, its deliveries and every attempt.
 
     An unambiguous prefix of the ID is enough.
@@ -69,7 +66,7 @@ def show_(client: Client, *, event_id: str, source: str | None) -> Output:
     return Output(history, _history(history, [sink["condition"] for sink in sinks]))
 
 
-def _number(client: Client, beginning: str, source: str | None) -> int:
+def _number(client: AdminClient, beginning: str, source: str | None) -> int:
     if not beginning:
         raise click.UsageError("the ID is empty: give the event's id, or its beginning")
     matches = client.get("/events/find", {"beginning": beginning, "source": source})
@@ -90,7 +87,7 @@ def _number(client: Client, beginning: str, source: str | None) -> int:
     raise AdminApiError("\n".join([*lines, *(["  and more"] if matches["more"] else [])]))
 
 
-def _history(history: Document, conditions: Sequence[dict[str, Any]]) -> Iterator[str]:
+def _history(history: JsonObject, conditions: Sequence[dict[str, Any]]) -> Iterator[str]:
     event = history["event"]
     yield from pairs(
         [
@@ -117,7 +114,9 @@ def _history(history: Document, conditions: Sequence[dict[str, Any]]) -> Iterato
         yield f"  {line}"
 
 
-def _delivery(delivery: Document, condition: dict[str, Any] | None, queued: dict[str, Any]) -> str:
+def _delivery(
+    delivery: JsonObject, condition: dict[str, Any] | None, queued: dict[str, Any]
+) -> str:
     state = delivery["status"]
     if state == "pending":
         state = f"pending, {_blocker(delivery, condition, queued)}"
@@ -125,7 +124,7 @@ def _delivery(delivery: Document, condition: dict[str, Any] | None, queued: dict
     return f"  {delivery['sink']}  {state}{safe(reason)}"
 
 
-def _blocker(delivery: Document, condition: dict[str, Any] | None, queued: dict[str, Any]) -> str:
+def _blocker(delivery: JsonObject, condition: dict[str, Any] | None, queued: dict[str, Any]) -> str:
     """Describe what a pending delivery waits for."""
     if condition is None:
         return "waits: the config has no such sink"

@@ -8,9 +8,8 @@ from typing import Any, BinaryIO
 import click
 
 from relay import sinks
-from relay.cli.output import safe, table
+from relay.cli.output import Output, indented, printing, safe, table
 from relay.cli.parameters import config_option, name_option, named
-from relay.cli.printing import Output, indented, printing
 from relay.config import Config, default_path, load
 from relay.core import authentication
 from relay.core.clock import SystemClock

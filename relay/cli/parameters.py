@@ -50,7 +50,7 @@ def moment_option(name: str, text: str) -> Decorator:
     )
 
 
-class Number(click.FloatRange):
+class NumberRange(click.FloatRange):
     """A number in a range; click itself accepts "nan" in every range."""
 
     name = "number"  # of the type, in errors and in the help

@@ -8,11 +8,9 @@ from typing import Any
 
 import click
 
-from relay.cli.client import Client, relay_command
-from relay.cli.output import ago, moment, pairs, safe, table
+from relay.cli.client import AdminClient, JsonObject, relay_command
+from relay.cli.output import Output, ago, indented, moment, pairs, safe, table, timed
 from relay.cli.parameters import confirm, parsed, yes_option
-from relay.cli.printing import Output, indented, timed
-from relay.cli.responses import Document
 from relay.cli.selection import dry_run_option
 from relay.core.errors import AdminApiError
 from relay.core.units import number
@@ -37,7 +35,7 @@ email_argument = click.argument("email", callback=parsed(_address))
 @dry_run_option
 @yes_option
 @relay_command
-def erase(client: Client, *, email: str, dry_run: bool, yes: bool) -> Output:
+def erase(client: AdminClient, *, email: str, dry_run: bool, yes: bool) -> Output:
     """Remove a person's data from the relay, and list the sinks that received it.
 
     The relay goes on if this command ends, and after a restart; the command shows its progress when
@@ -51,7 +49,7 @@ def erase(client: Client, *, email: str, dry_run: bool, yes: bool) -> Output:
     return Output(report, _report(report, dry_run=dry_run))
 
 
-def _followed(client: Client, erasure: dict[str, Any]) -> dict[str, Any]:
+def _followed(client: AdminClient, erasure: dict[str, Any]) -> dict[str, Any]:
     """Show the progress of an erasure on stderr until it ends."""
     # An older relay ends it before it responds, and says nothing of that.
     try:
@@ -98,7 +96,7 @@ def _report(report: dict[str, Any], *, dry_run: bool) -> Iterator[str]:
         yield f"\n{report['remains']}"
 
 
-def _recipient_row(recipient: Document) -> dict[str, object]:
+def _recipient_row(recipient: JsonObject) -> dict[str, object]:
     return {
         "SINK": recipient["sink"],
         "KIND": recipient["kind"],
@@ -115,14 +113,14 @@ def _delivery_row(delivery: dict[str, Any]) -> dict[str, object]:
 @click.command()
 @email_argument
 @relay_command
-def export(client: Client, *, email: str) -> Output:
+def export(client: AdminClient, *, email: str) -> Output:
     """Print all stored data of a person as one JSON object; with --json, in one line."""
     parts = list(_parts(client, email))
     document = {name: [item for part in parts for item in part[name]] for name in _PARTS}
     return Output(document, indented(timed(document)))
 
 
-def _parts(client: Client, email: str) -> Iterator[Any]:
+def _parts(client: AdminClient, email: str) -> Iterator[Any]:
     after = None
     while True:
         part = client.post("/people/export", {"email": email, "after": after})

@@ -6,11 +6,9 @@ from typing import Any
 
 import click
 
-from relay.cli.client import Client, relay_command
-from relay.cli.output import ago, moment, table
+from relay.cli.client import AdminClient, JsonObject, relay_command
+from relay.cli.output import Output, ago, moment, table
 from relay.cli.parameters import WholeNumber, moment_option, name_option, parsed
-from relay.cli.printing import Output
-from relay.cli.responses import Document
 from relay.cli.selection import before_option, dry_run_option, limit_option, page_lines
 from relay.cli.subscription import parse_events
 from relay.core.errors import AdminApiError
@@ -33,7 +31,7 @@ number_argument = click.argument("number", metavar="NUMBER", type=WholeNumber(mi
 )
 @dry_run_option
 @relay_command
-def reconcile(client: Client, **order: Any) -> Output:
+def reconcile(client: AdminClient, **order: Any) -> Output:
     """Ask the sender's API what an outage cost, and deliver it as reconstructed events.
 
     They go to sinks with `reconstructed = true`. The relay continues if this command ends;
@@ -56,14 +54,14 @@ def reconciliations() -> None:
 @before_option
 @limit_option
 @relay_command
-def list_(client: Client, **query: Any) -> Output:
+def list_(client: AdminClient, **query: Any) -> Output:
     """List reconciliations, newest first."""
     page = client.get("/reconciliations", query)
     rows = map(_row, page["reconciliations"])
     return Output(page, page_lines(page, rows, empty="There are no reconciliations."))
 
 
-def _row(run: Document) -> dict[str, object]:
+def _row(run: JsonObject) -> dict[str, object]:
     return {
         "NUMBER": str(run["id"]),
         "SOURCE": run["source"],
@@ -79,7 +77,7 @@ def _row(run: Document) -> dict[str, object]:
 @reconciliations.command()
 @number_argument
 @relay_command
-def watch(client: Client, *, number: int) -> Output:
+def watch(client: AdminClient, *, number: int) -> Output:
     """Show the progress of a reconciliation until it ends, then its report.
 
     Exits 0 if it is done, and 1 if it failed or was cancelled.
@@ -91,14 +89,14 @@ def watch(client: Client, *, number: int) -> Output:
 @reconciliations.command()
 @number_argument
 @relay_command
-def cancel(client: Client, *, number: int) -> Output:
+def cancel(client: AdminClient, *, number: int) -> Output:
     """End a reconciliation; what it has made stays."""
     client.post(f"/reconciliations/{number}/cancel")
     run = _watch(client, number)
     return Output(run, [f"Reconciliation {number} is {run['state']}."])
 
 
-def _watch(client: Client, number: int) -> dict[str, Any]:
+def _watch(client: AdminClient, number: int) -> dict[str, Any]:
     shown = ""
     try:
         while (run := client.get(f"/reconciliations/{number}"))["state"] == "running":

@@ -6,16 +6,15 @@ from typing import Any
 import click
 
 from relay.cli.client import connected
-from relay.cli.output import safe
-from relay.cli.printing import Output, printing
-from relay.cli.target import Target, relay_options
+from relay.cli.output import Output, printing, safe
+from relay.cli.target import RelayTarget, relay_options
 from relay.core.errors import AdminApiError, ConfigError, Fault
 
 
 @click.command()
 @relay_options
 @printing
-def reload(*, target: Target) -> Output:
+def reload(*, target: RelayTarget) -> Output:
     """Make the running relay read its config again, and print the faults and warnings.
 
     Exits 0 if the new config is in use, 1 if it was refused or the relay is not reachable.

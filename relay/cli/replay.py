@@ -8,11 +8,9 @@ from typing import Any
 
 import click
 
-from relay.cli.client import Client, relay_command
-from relay.cli.output import ago, deliveries, moment, table
+from relay.cli.client import AdminClient, JsonObject, relay_command
+from relay.cli.output import Output, ago, deliveries, moment, table
 from relay.cli.parameters import WholeNumber
-from relay.cli.printing import Output
-from relay.cli.responses import Document
 from relay.cli.selection import (
     all_option,
     before_option,
@@ -37,7 +35,7 @@ number_argument = click.argument("number", metavar="NUMBER", type=WholeNumber(mi
 @all_option
 @dry_run_option
 @relay_command
-def replay(client: Client, *, dry_run: bool, everything: bool, **selection: Any) -> Output:
+def replay(client: AdminClient, *, dry_run: bool, everything: bool, **selection: Any) -> Output:
     """Deliver stored events again, delivered before or not, to the sinks whose routes take them.
 
     The relay continues the replay if this command ends, and after a restart;
@@ -58,13 +56,13 @@ def replays() -> None:
 @before_option
 @limit_option
 @relay_command
-def list_(client: Client, **query: Any) -> Output:
+def list_(client: AdminClient, **query: Any) -> Output:
     """List replays, newest first."""
     page = client.get("/replays", query)
     return Output(page, page_lines(page, map(_row, page["replays"]), empty="There are no replays."))
 
 
-def _row(replay: Document) -> dict[str, object]:
+def _row(replay: JsonObject) -> dict[str, object]:
     return {
         "NUMBER": str(replay["id"]),
         "BEGUN": moment(replay["created_ms"]),
@@ -78,7 +76,7 @@ def _row(replay: Document) -> dict[str, object]:
 @replays.command()
 @number_argument
 @relay_command
-def watch(client: Client, *, number: int) -> Output:
+def watch(client: AdminClient, *, number: int) -> Output:
     """Show the progress of a replay until it ends."""
     return _watch(client, client.get(f"/replays/{number}"))
 
@@ -86,20 +84,20 @@ def watch(client: Client, *, number: int) -> Output:
 @replays.command()
 @number_argument
 @relay_command
-def cancel(client: Client, *, number: int) -> Output:
+def cancel(client: AdminClient, *, number: int) -> Output:
     """End a replay; its deliveries that are not in flight return to their previous state."""
     replay = client.post(f"/replays/{number}/cancel")
     return Output(replay, [f"Replay {number} is {replay['state']}: {_progress(replay)}."])
 
 
-def follow(client: Client, order: dict[str, Any]) -> Output:
+def follow(client: AdminClient, order: dict[str, Any]) -> Output:
     """Start a replay, and show its progress on stderr until it ends."""
     replay = client.post("/replays", order)
     click.echo(f"Replay {replay['id']}: {deliveries(replay['total'])}.", err=True)
     return _watch(client, replay)
 
 
-def estimate(client: Client, selection: dict[str, Any], *, by: tuple[str, ...]) -> Output:
+def estimate(client: AdminClient, selection: dict[str, Any], *, by: tuple[str, ...]) -> Output:
     """Count the deliveries of a replay, by some of `kind`, `sink` and `reason`."""
     result = client.post("/replays/count", selection)
     return Output(result, _shares(result, by))
@@ -121,7 +119,7 @@ def _shares(result: dict[str, Any], by: tuple[str, ...]) -> Iterator[str]:
         yield f"{number(result['total'])} in all; repeat without --dry-run to deliver them."
 
 
-def _watch(client: Client, replay: dict[str, Any]) -> Output:
+def _watch(client: AdminClient, replay: dict[str, Any]) -> Output:
     try:
         with click.progressbar(
             length=replay["total"],

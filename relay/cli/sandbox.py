@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 import uvloop
 
-from relay.cli.parameters import Number, WholeNumber, parsed
+from relay.cli.parameters import NumberRange, WholeNumber, parsed
 from relay.core.clock import SystemClock
 from relay.core.config_values import Address
 from relay.core.delivery_rules import GIVE_UP_S
@@ -77,7 +77,7 @@ _EXPOSED = (
 )
 @click.option(
     "--speed",
-    type=Number(0.01, SPEED_MAX),
+    type=NumberRange(0.01, SPEED_MAX),
     default="60",
     show_default=True,
     metavar="N",

@@ -7,9 +7,9 @@ from typing import Any, Literal, get_args
 import click
 from click.core import ParameterSource
 
+from relay.cli.client import JsonObject
 from relay.cli.output import ago, local, table
 from relay.cli.parameters import WholeNumber, moment_option, name_option
-from relay.cli.responses import Document
 from relay.core.config_values import Secret
 from relay.core.units import number
 from relay.store.selection import Outcome
@@ -83,7 +83,7 @@ def page_lines(page: Any, rows: Iterable[Mapping[str, object]], *, empty: str) -
 
 
 def by_reason(
-    reasons: Iterable[Document], *, of: Literal["sink", "source"], empty: str = ""
+    reasons: Iterable[JsonObject], *, of: Literal["sink", "source"], empty: str = ""
 ) -> Iterator[str]:
     """Yield a table of counts by reason and by sink or source."""
     return table(
@@ -102,7 +102,7 @@ def by_reason(
 
 
 def discardable(
-    reasons: Sequence[Document], *, of: Literal["sink", "source"], what: str
+    reasons: Sequence[JsonObject], *, of: Literal["sink", "source"], what: str
 ) -> Iterator[str]:
     """Yield what a discard would remove."""
     yield from by_reason(reasons, of=of, empty=f"Nothing to discard: no {what} matches.")

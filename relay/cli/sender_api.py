@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+from relay.cli.output import Output, printing
 from relay.cli.parameters import config_option, name_option
-from relay.cli.printing import Output, printing
 from relay.config import default_path, load_apis
 from relay.core.api_settings import ApiSettings
 from relay.core.errors import SenderApiMissing

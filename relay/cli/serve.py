@@ -14,7 +14,7 @@ import uvloop
 
 from relay import config
 from relay.app.reload import warn
-from relay.app.service import Host, Service, unless
+from relay.app.service import ProcessHooks, Service, unless
 from relay.app.watchdog import HangTimer
 from relay.cli.parameters import config_option
 from relay.config import Config
@@ -72,7 +72,7 @@ async def run(
     stop, cut_off, reread = asyncio.Event(), asyncio.Event(), asyncio.Event()
     start = _Start(manager, stop)
     requests = StopRequests(clock, stop=start.stop, cut_off=cut_off.set)
-    host = Host(sockets=sockets, manager=manager, hang_timer=HangTimer())
+    host = ProcessHooks(sockets=sockets, manager=manager, hang_timer=HangTimer())
     with stop_signals.following(asyncio.get_running_loop(), requests, reread=reread.set):
         service = await unless(stop, Service.open(loaded, clock=clock, host=host))
         if service is None:

@@ -5,14 +5,20 @@ from urllib.parse import quote
 
 import click
 
-from relay.cli import check_results
-from relay.cli.backlog import backlog_cells
-from relay.cli.client import Client, relay_command
+from relay.cli.client import AdminClient, JsonObject, relay_command
 from relay.cli.completion import names_of
-from relay.cli.output import ago, deliveries, safe, table, waits_for
+from relay.cli.output import (
+    Output,
+    ago,
+    backlog_cells,
+    check_failed,
+    check_passed,
+    deliveries,
+    safe,
+    table,
+    waits_for,
+)
 from relay.cli.parameters import name_option
-from relay.cli.printing import Output
-from relay.cli.responses import Document
 from relay.core.units import number
 
 name_argument = click.argument("name", metavar="NAME", shell_complete=names_of("sink"))
@@ -26,7 +32,7 @@ def sinks() -> None:
 
 @sinks.command("list")
 @relay_command
-def list_(client: Client) -> Output:
+def list_(client: AdminClient) -> Output:
     """List every sink with its state and backlog.
 
     A sink that is "not configured" was removed from the config or renamed, and the store still
@@ -36,7 +42,7 @@ def list_(client: Client) -> Output:
     return Output(page, table(map(_row, page["sinks"]), empty="The config has no sink."))
 
 
-def _row(view: Document) -> dict[str, object]:
+def _row(view: JsonObject) -> dict[str, object]:
     condition, now_ms = view["condition"], view.now_ms
     error, error_ms = condition["last_error"], condition["last_error_ms"]
     return {
@@ -56,7 +62,7 @@ def _row(view: Document) -> dict[str, object]:
 @sinks.command()
 @name_argument
 @relay_command
-def pause(client: Client, *, name: str) -> Output:
+def pause(client: AdminClient, *, name: str) -> Output:
     """Hold a sink's deliveries until it is resumed, also over a restart."""
     view = client.post(_url(name, "pause"))
     return Output(view, [_state(view)])
@@ -65,7 +71,7 @@ def pause(client: Client, *, name: str) -> Output:
 @sinks.command()
 @name_argument
 @relay_command
-def resume(client: Client, *, name: str) -> Output:
+def resume(client: AdminClient, *, name: str) -> Output:
     """Deliver to a paused sink again."""
     view = client.post(_url(name, "resume"))
     return Output(view, [_state(view)])
@@ -76,7 +82,7 @@ def resume(client: Client, *, name: str) -> Output:
 @click.option("--id", "id", metavar="ID", help="Only this event.")
 @source_option
 @relay_command
-def retry(client: Client, *, name: str, **selection: str | None) -> Output:
+def retry(client: AdminClient, *, name: str, **selection: str | None) -> Output:
     """Make a sink's pending deliveries due now, and probe the sink at once.
 
     Events of an ordered sink that wait for an earlier one keep waiting for it.
@@ -93,7 +99,7 @@ def retry(client: Client, *, name: str, **selection: str | None) -> Output:
 @click.option("--id", "id", metavar="ID", required=True, help="The event's id.")
 @source_option
 @relay_command
-def discard(client: Client, *, name: str, **selection: str | None) -> Output:
+def discard(client: AdminClient, *, name: str, **selection: str | None) -> Output:
     """Discard one pending delivery; `relay replay` can still deliver it.
 
     NAME may be a sink that is no longer in the config.
@@ -106,16 +112,16 @@ def discard(client: Client, *, name: str, **selection: str | None) -> Output:
 @sinks.command()
 @name_argument
 @relay_command
-def test(client: Client, *, name: str) -> Output:
+def test(client: AdminClient, *, name: str) -> Output:
     """Connect to a sink's destination without sending an event.
 
     Exits 0 if it was reached, 1 if not, or if its response would fail an event.
     """
     result = client.post(_url(name, "test"))
     if result["reached"]:
-        text = check_results.reached(result["found"])
+        text = check_passed(result["found"])
     else:
-        text = check_results.failed(result["reason"], result["status"], result["result"])
+        text = check_failed(result["reason"], result["status"], result["result"])
     return Output(result, [f"{name}: {text}"], ok=result["reached"])
 
 

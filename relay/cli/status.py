@@ -1,17 +1,27 @@
-"""`relay status`: the verdict on the running relay, and the figures behind it."""
+"""`relay status`: the verdict on the running relay, and its figures; `relay probe`: its health."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import click
 import httpx
 
-from relay.cli.backlog import backlog_cells
-from relay.cli.client import connected
-from relay.cli.output import ago, flow, moment, pairs, table, waits_for, when
-from relay.cli.parameters import json_option
-from relay.cli.printing import Output
-from relay.cli.target import Target, relay_options
+from relay.cli.client import anonymous, connected
+from relay.cli.output import (
+    Output,
+    ago,
+    backlog_cells,
+    flow,
+    moment,
+    pairs,
+    printing,
+    table,
+    waits_for,
+    when,
+)
+from relay.cli.parameters import config_option, json_option
+from relay.cli.target import RelayTarget, relay_options, url_option
 from relay.core.errors import AdminApiError, NoVerdict
 from relay.core.units import deviation, duration, size
 
@@ -21,13 +31,14 @@ TIMEOUT = httpx.Timeout(3.5, connect=1.5)
 
 REVISION_SHOWN = 12
 """Characters of a revision that tell it from any other."""
+PROBE_TIMEOUT_S = 5.0
 
 
 @click.command()
 @relay_options
 @json_option
 @click.pass_context
-def status(context: click.Context, *, target: Target, as_json: bool) -> None:
+def status(context: click.Context, *, target: RelayTarget, as_json: bool) -> None:
     """Show problems that need an operator, each with its start, cause and next command.
 
     Exits 0 without such a problem, 1 with one, 2 without a verdict within 5 s (the relay is not
@@ -153,3 +164,19 @@ def _source(source: dict[str, Any], *, now_ms: int) -> Iterator[str]:
         yield f"clock {deviation(traffic['skew_s'])}"
     for event in source["last_events"]:
         yield f"{event['kind']} {ago(event['at_ms'], now_ms=now_ms)}"
+
+
+@click.command()
+@config_option
+@url_option
+@printing
+def probe(*, path: Path | None, url: httpx.URL | None) -> Output:
+    """Check that the relay's /healthz responds; needs no token.
+
+    Exits 0 if it does within 5 s, else 1. The state of store and sinks does not count, because an
+    orchestrator restarts the relay on a failed check, which would repair neither.
+    """
+    target = RelayTarget(path=path, url=url, token=None)
+    with anonymous(target, timeout_s=PROBE_TIMEOUT_S) as client:
+        health = client.health()
+    return Output(health, [health["status"]])

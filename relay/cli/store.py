@@ -7,11 +7,10 @@ from pathlib import Path
 import click
 from msgspec.structs import asdict
 
-from relay.cli.client import Client, connected, relay_command
-from relay.cli.output import pairs, table
+from relay.cli.client import AdminClient, connected, relay_command
+from relay.cli.output import Output, pairs, printing, table
 from relay.cli.parameters import config_option
-from relay.cli.printing import Output, printing
-from relay.cli.target import Target, relay_options
+from relay.cli.target import RelayTarget, relay_options
 from relay.config import default_path, load_store
 from relay.core.clock import SystemClock
 from relay.core.delivery import Status
@@ -29,7 +28,7 @@ def store() -> None:
 @store.command()
 @relay_options
 @printing
-def check(*, target: Target) -> Output:
+def check(*, target: RelayTarget) -> Output:
     """Read the whole store, and print its content and its faults.
 
     Changes nothing. A running relay reads its file; without one the command does, and it always
@@ -46,7 +45,7 @@ def check(*, target: Target) -> Output:
     return _output(place, asyncio.run(engine.inspect(settings)))
 
 
-def _inspect_running(target: Target) -> Inspection:
+def _inspect_running(target: RelayTarget) -> Inspection:
     with connected(target) as client:
         inspection: Inspection = client.get_at_length("/store/check").convert(Inspection)
     return inspection
@@ -55,7 +54,7 @@ def _inspect_running(target: Target) -> Inspection:
 @store.command()
 @click.argument("file", metavar="PATH", type=click.Path(path_type=Path, dir_okay=False))
 @relay_command
-def backup(client: Client, *, file: Path) -> Output:
+def backup(client: AdminClient, *, file: Path) -> Output:
     """Write a copy of the running relay's store to PATH, which must not exist, and check it.
 
     The copy holds all data of the relay, personal data included, and `relay erase` does not affect

@@ -13,7 +13,7 @@ from relay.video_service.api.records import Webhook
 ALL = "all"
 
 
-class Subscription(NamedTuple):
+class WantedKinds(NamedTuple):
     """Kinds of events; with `everything`, also those that the service adds later."""
 
     kinds: tuple[str, ...]
@@ -31,7 +31,7 @@ class Subscription(NamedTuple):
         return tuple(kind for kind in self.kinds if kind not in webhook.events)
 
 
-def wanted(config: Config, source: str) -> Subscription:
+def wanted(config: Config, source: str) -> WantedKinds:
     """Return the kinds of a source that at least one sink takes."""
     globs = {
         glob
@@ -40,7 +40,7 @@ def wanted(config: Config, source: str) -> Subscription:
         for glob in sink.events
     }
     kinds = tuple(kind for kind in SUBSCRIBABLE if any(fnmatchcase(kind, glob) for glob in globs))
-    return Subscription(kinds, everything="*" in globs)
+    return WantedKinds(kinds, everything="*" in globs)
 
 
 def listed(events: Iterable[str] | None) -> str:

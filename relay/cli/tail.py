@@ -14,11 +14,10 @@ from typing import Any
 
 import click
 
-from relay.cli.client import Client, connected
-from relay.cli.output import flow, moment
+from relay.cli.client import AdminClient, connected
+from relay.cli.output import Output, flow, moment
 from relay.cli.parameters import json_option, moment_option, name_option
-from relay.cli.printing import Output
-from relay.cli.target import Target, relay_options
+from relay.cli.target import RelayTarget, relay_options
 from relay.core.errors import RelayUnreachable
 
 _STDOUT = 1
@@ -39,7 +38,7 @@ _FIRST = ("sink", "status", "duration_ms", "reason")
 @moment_option("since", "Start with the stored events and attempts since then.")
 @relay_options
 @json_option
-def tail(*, target: Target, as_json: bool, **query: Any) -> None:
+def tail(*, target: RelayTarget, as_json: bool, **query: Any) -> None:
     """Print events, attempts and other activity live, until Ctrl-C."""
     _end_with_the_reader()
     with connected(target) as client:
@@ -60,7 +59,7 @@ def _end_with_the_reader() -> None:
     threading.Thread(target=wait, name="reader", daemon=True).start()
 
 
-def _followed(client: Client, query: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _followed(client: AdminClient, query: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield activity without an end; raises AdminApiError if no relay can be reached at first."""
     first_ms = last_ms = query["since_ms"] or time.time_ns() // 1_000_000
     shown = deque[Hashable](maxlen=_SHOWN_MAX)
@@ -82,7 +81,7 @@ def _identity(activity: dict[str, Any]) -> Hashable:
     return tuple(activity.get(name) for name in ("what", "at_ms", "source", "id", "sink"))
 
 
-def _reconnected(client: Client, query: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _reconnected(client: AdminClient, query: dict[str, Any]) -> Iterator[dict[str, Any]]:
     while True:
         try:
             yield from client.stream("/stream", query)

@@ -18,7 +18,7 @@ from relay.core.errors import AdminApiError, ConfigError
 T = TypeVar("T")
 
 
-class Target(msgspec.Struct, frozen=True, kw_only=True):
+class RelayTarget(msgspec.Struct, frozen=True, kw_only=True):
     """The options of a command that select a relay; the config supplies absent ones."""
 
     path: Path | None
@@ -114,6 +114,6 @@ def relay_options(command: Callable[..., Any]) -> Callable[..., Any]:
     ) -> Any:
         if not all(map(_is_text, named.values())):
             raise click.UsageError("an argument is not UTF-8 text, and no relay knows such a one")
-        return command(*arguments, target=Target(path=path, url=url, token=token), **named)
+        return command(*arguments, target=RelayTarget(path=path, url=url, token=token), **named)
 
     return targeted

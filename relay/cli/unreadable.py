@@ -6,28 +6,16 @@ from urllib.parse import urlencode
 
 import click
 
-from relay.cli.client import Client, relay_command
-from relay.cli.output import moment, pairs, safe, when
+from relay.cli import selection
+from relay.cli.client import AdminClient, JsonObject, relay_command
+from relay.cli.output import Output, moment, pairs, safe, when
 from relay.cli.parameters import confirm, name_option, parsed, yes_option
-from relay.cli.printing import Output
-from relay.cli.responses import Document
-from relay.cli.selection import (
-    all_option,
-    before_option,
-    discardable,
-    dry_run_option,
-    limit_option,
-    page_lines,
-    require_one,
-    since_option,
-    until_option,
-)
 from relay.core.units import number
-
-_FOR_GOOD = "Nothing brings back what is in them."
 
 ID_DIGITS = 12
 """Digits of an id that are shown; any unambiguous prefix is accepted."""
+
+_FOR_GOOD = "Nothing brings back what is in them."
 
 
 def _digits(text: str) -> str:
@@ -45,8 +33,8 @@ source_option = name_option("source", "Its source, if several received the same 
 _FILTERS = (
     name_option("source", "Of this source."),
     click.option("--reason", metavar="TEXT", help="With this text in the reason."),
-    since_option,
-    until_option,
+    selection.since_option,
+    selection.until_option,
 )
 
 
@@ -66,14 +54,14 @@ def unreadable() -> None:
 
 @unreadable.command("list")
 @_filter_options
-@before_option
-@limit_option
+@selection.before_option
+@selection.limit_option
 @relay_command
-def list_(client: Client, **query: Any) -> Output:
+def list_(client: AdminClient, **query: Any) -> Output:
     """List unreadable requests, newest first."""
     page = client.get("/unreadable", query)
     rows = map(request_row, page["unreadable"])
-    return Output(page, page_lines(page, rows, empty="No unreadable requests."))
+    return Output(page, selection.page_lines(page, rows, empty="No unreadable requests."))
 
 
 def request_row(request: dict[str, Any]) -> dict[str, object]:
@@ -91,13 +79,13 @@ def request_row(request: dict[str, Any]) -> dict[str, object]:
 @id_argument
 @source_option
 @relay_command
-def show_(client: Client, *, digits: str, source: str | None) -> Output:
+def show_(client: AdminClient, *, digits: str, source: str | None) -> Output:
     """Show the headers and body of one request, with control characters escaped."""
     record = client.get(f"/unreadable/{digits}", {"source": source})
     return Output(record, _record(record))
 
 
-def _record(record: Document) -> Iterator[str]:
+def _record(record: JsonObject) -> Iterator[str]:
     request = record["request"]
     yield from pairs(
         [
@@ -124,9 +112,9 @@ def _lines(text: str | None) -> list[str]:
 @unreadable.command()
 @optional_id_argument
 @_filter_options
-@all_option
+@selection.all_option
 @relay_command
-def retry(client: Client, *, digits: str | None, everything: bool, **chosen: Any) -> Output:
+def retry(client: AdminClient, *, digits: str | None, everything: bool, **chosen: Any) -> Output:
     """Accept the events of requests that can be read by now, as of their receipt.
 
     The signature was verified then. An event that is known already is not delivered again.
@@ -134,7 +122,7 @@ def retry(client: Client, *, digits: str | None, everything: bool, **chosen: Any
     if digits is not None:
         result = client.post(_path_of_one("retry", digits, everything=everything, **chosen))
     else:
-        require_one(chosen, everything=everything)
+        selection.require_one(chosen, everything=everything)
         result = client.post("/unreadable/retry", {**chosen, "all": everything})
     return Output(result, _retried(result))
 
@@ -159,12 +147,12 @@ _RETRIED = {
 @unreadable.command()
 @optional_id_argument
 @_filter_options
-@all_option
-@dry_run_option
+@selection.all_option
+@selection.dry_run_option
 @yes_option
 @relay_command
 def discard(
-    client: Client,
+    client: AdminClient,
     *,
     digits: str | None,
     everything: bool,
@@ -179,7 +167,7 @@ def discard(
         request = client.post(path)
         name = safe(f"{request['id'][:ID_DIGITS]} of {request['source']}")
         return Output(request, [f"{name} is removed."])
-    require_one(chosen, everything=everything)
+    selection.require_one(chosen, everything=everything)
     if not dry_run:
         which = "all unreadable requests" if everything else "the unreadable requests that match"
         confirm(f"Delete {which}? {_FOR_GOOD}", yes=yes)
@@ -187,7 +175,7 @@ def discard(
     result = client.post("/unreadable/discard", order)
     if dry_run:
         return Output(
-            result, discardable(result["reasons"], of="source", what="unreadable request")
+            result, selection.discardable(result["reasons"], of="source", what="unreadable request")
         )
     return Output(result, [f"{number(result['discarded'])} discarded."])
 

@@ -7,40 +7,46 @@ from typing import Any, cast
 
 import msgspec
 
-from relay.config.api_checks import check_api
-from relay.config.checks import Document, check
-from relay.config.document import parse, read_document, read_file
-from relay.config.file_references import Marks, References
+from relay.config.checks import Document, check, check_api
+from relay.config.document import Marks, References, parse, read_document, read_file
 from relay.config.rules import LABEL, RULES
-from relay.config.sections import AdminSettings, ServerSettings
 from relay.config.sinks import read_sink
 from relay.config.store import read_store
-from relay.config.table import Findings, Place, Reader, Table, describe
+from relay.config.table import Findings, KeyPath, Table, TableReader, describe
 from relay.core.api_settings import ApiSettings
 from relay.core.authentication import SourceSettings
-from relay.core.config_values import Address, Secret
+from relay.core.config_values import Address, Duration, Network, Secret, Size
 from relay.core.errors import ConfigError, Fault
 from relay.core.routing import Route
 from relay.core.sink import SinkSettings
 from relay.store import StoreSettings
 from relay.telemetry.log import LogSettings
 
-__all__ = [
-    "AdminSettings",
-    "Config",
-    "ServerSettings",
-    "default_path",
-    "load",
-    "load_admin_address",
-    "load_admin_token",
-    "load_apis",
-    "load_listen_address",
-    "load_sources",
-    "load_store",
-    "refresh",
-]
 
-_ROOT = Place("", "")
+class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[server]`: the two listeners and the limits of a request."""
+
+    listen: Address = Address.parse("127.0.0.1:8080")
+    admin_listen: Address = Address.parse("127.0.0.1:9464")
+    max_body: Size = Size.parse("1MiB")
+    body_timeout: Duration = Duration.parse("5s")
+    """Shorter than the sender's timeout of 10 s (video-service.md, section 6)."""
+    ack_timeout: Duration = Duration.parse("5s")
+    drain_timeout: Duration = Duration.parse("10s")
+    trusted_proxies: tuple[Network, ...] = (Network.parse("127.0.0.1"), Network.parse("::1"))
+
+
+class AdminSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[admin]`; the admin API is off without a token."""
+
+    token: Secret | None = None
+    viewer_token: Secret | None = None
+    """Opens the page without personal data, and nothing of the API."""
+    allowed_hosts: tuple[str, ...] = ("localhost", "127.0.0.1", "::1")
+    """Hosts of the page, without ports."""
+
+
+_ROOT = KeyPath("", "")
 _SECTIONS: dict[str, type[msgspec.Struct]] = {
     "server": ServerSettings,
     "admin": AdminSettings,
@@ -94,7 +100,7 @@ def refresh(config: Config, environ: Mapping[str, str] = os.environ) -> Config:
 def _load(path: Path, text: str, environ: Mapping[str, str]) -> Config:
     findings, references = Findings(), References()
     raw = parse(path, text)
-    document = _read_document(raw, Reader(RULES, environ, findings, references), findings)
+    document = _read_document(raw, TableReader(RULES, environ, findings, references), findings)
     check(document, findings)
     findings.raise_faults(path)
     return Config(
@@ -131,7 +137,7 @@ def load_listen_address(path: Path, environ: Mapping[str, str] = os.environ) -> 
 def load_sources(path: Path, environ: Mapping[str, str] = os.environ) -> tuple[SourceSettings, ...]:
     """Read only the sources, at least one; raises ConfigError with the faults of their tables."""
     findings = Findings()
-    tables = _sources(read_document(path), Reader(RULES, environ, findings), findings)
+    tables = _sources(read_document(path), TableReader(RULES, environ, findings), findings)
     findings.raise_faults(path)
     return tuple(table.build() for table in tables)
 
@@ -139,7 +145,7 @@ def load_sources(path: Path, environ: Mapping[str, str] = os.environ) -> tuple[S
 def load_apis(path: Path, environ: Mapping[str, str] = os.environ) -> dict[str, ApiSettings]:
     """Read only the APIs of the sources, by name; raises ConfigError with their faults."""
     findings, apis = Findings(), dict[str, Table]()
-    reader = Reader(RULES, environ, findings)
+    reader = TableReader(RULES, environ, findings)
     for item, place in _tables(read_document(path), "source", findings):
         if isinstance(item, dict) and "api" in item:
             apis[str(item.get("name"))] = reader.table(item["api"], ApiSettings, place.key("api"))
@@ -153,7 +159,7 @@ def load_store(path: Path, environ: Mapping[str, str] = os.environ) -> StoreSett
     """Read only the store's settings; raises ConfigError with the faults of its table."""
     findings = Findings()
     raw = read_document(path).get("store", {})
-    table = read_store(raw, _ROOT.key("store"), Reader(RULES, environ, findings), findings)
+    table = read_store(raw, _ROOT.key("store"), TableReader(RULES, environ, findings), findings)
     findings.raise_faults(path)
     return cast("StoreSettings", table.build())
 
@@ -175,10 +181,12 @@ def _load_key(path: Path, environ: Mapping[str, str], name: str, key: str) -> An
 def _load_table(path: Path, environ: Mapping[str, str], name: str) -> tuple[Table, Findings]:
     findings = Findings()
     raw = read_document(path).get(name, {})
-    return Reader(RULES, environ, findings).table(raw, _SECTIONS[name], _ROOT.key(name)), findings
+    return TableReader(RULES, environ, findings).table(
+        raw, _SECTIONS[name], _ROOT.key(name)
+    ), findings
 
 
-def _read_document(raw: dict[str, Any], reader: Reader, findings: Findings) -> Document:
+def _read_document(raw: dict[str, Any], reader: TableReader, findings: Findings) -> Document:
     reader.unknown(raw, (*_SECTIONS, "store", "source", "sink"), _ROOT)
     tables = {
         name: reader.table(raw.get(name, {}), kind, _ROOT.key(name))
@@ -202,7 +210,7 @@ def _read_document(raw: dict[str, Any], reader: Reader, findings: Findings) -> D
     )
 
 
-def _sources(raw: dict[str, Any], reader: Reader, findings: Findings) -> tuple[Table, ...]:
+def _sources(raw: dict[str, Any], reader: TableReader, findings: Findings) -> tuple[Table, ...]:
     if raw.get("source", []) == []:
         findings.fault(_ROOT.key("source"), "is missing: expected at least one [[source]] table")
     return tuple(
@@ -211,7 +219,7 @@ def _sources(raw: dict[str, Any], reader: Reader, findings: Findings) -> tuple[T
     )
 
 
-def _tables(raw: dict[str, Any], name: str, findings: Findings) -> list[tuple[object, Place]]:
+def _tables(raw: dict[str, Any], name: str, findings: Findings) -> list[tuple[object, KeyPath]]:
     tables = raw.get(name, [])
     if not isinstance(tables, list):
         message = f"expected [[{name}]] in two pairs of brackets, found {describe(tables)}"

@@ -1,5 +1,6 @@
 """Compares a new config with the running one, and finds changes that need a restart."""
 
+import hashlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -106,3 +107,12 @@ def _differing(old: Any, new: Any) -> list[str]:
 
 def _named(tables: Iterable[Any]) -> dict[str, Any]:
     return {table.name: table for table in tables}
+
+
+def digest(config: Config) -> str:
+    """Return a short digest of what members of a cluster should have in common.
+
+    That is all but listeners, tokens and logging. Secrets count by their labels only.
+    """
+    shared = (config.sources, config.sinks, config.store)
+    return hashlib.sha256(repr(shared).encode()).hexdigest()[:12]

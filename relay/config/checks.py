@@ -4,19 +4,20 @@ import ipaddress
 import stat
 from fnmatch import fnmatchcase
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import msgspec
 
-from relay.config.api_checks import check_api
 from relay.config.sample_routes import reach
 from relay.config.secret_checks import check_form, check_secrets, check_signing
-from relay.config.table import FAULTY, Findings, Place, Table, quoted
+from relay.config.table import FAULTY, Findings, KeyPath, Table, quoted
 from relay.core.config_values import Address, Duration
 from relay.core.event import KINDS, LEAD_CAPTURED, WEBHOOK_TEST
 from relay.core.routing import Route
 from relay.core.setting_errors import suggestion
 from relay.core.sink import SinkSettings
 from relay.outbound.template import opens_with
+from relay.video_service.api.fields import NAMES
 
 SENDER_RETRY_WINDOW = Duration.parse("11m")
 """Longest time from an event's first attempt to its last: 6 attempts, 20 to 320 s apart."""
@@ -206,7 +207,7 @@ def _waits(document: Document, findings: Findings) -> None:
 def _reach(document: Document, findings: Findings) -> None:
     if not document.sinks:
         findings.warn(
-            Place("", "").key("sink"), "none is configured: events are stored, but not delivered"
+            KeyPath("", "").key("sink"), "none is configured: events are stored, but not delivered"
         )
     for sink in document.sinks:
         for place, glob in sink.items("events"):
@@ -269,3 +270,21 @@ def _sources_of(sink: Table, document: Document) -> list[Table]:
 def _may_have_api(source: Table) -> bool:
     # A faulty one is reported itself.
     return source.get("api") is not None or "api" in source.faulty()
+
+
+def check_api(api: Table, findings: Findings) -> None:
+    """Note faults and warnings of a sender's API."""
+    url = urlsplit(api.get("base_url") or "")
+    if url.scheme == "http" and not _is_loopback(url.hostname or ""):
+        findings.warn(api.at("base_url"), "is not https: the key can be read on its way")
+    for key, name in (api.get("fields") or {}).items():
+        place = api.at("fields").key(key)
+        if key not in NAMES:
+            hint = suggestion(key, NAMES) or "; docs/video-service.md lists the keys"
+            findings.fault(place, f"is not a known key{hint}")
+        elif not name:
+            findings.fault(place, "is empty: expected the field's name in answers")
+
+
+def _is_loopback(host: str) -> bool:
+    return Address(f"[{host}]:1" if ":" in host else f"{host}:1").is_loopback

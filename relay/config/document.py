@@ -1,14 +1,18 @@
-"""Reads the config's text as TOML, without checking what it says."""
+"""Reads the config's text as TOML without checking it, and the files that it refers to."""
 
+import hashlib
 import os
 import re
 import tomllib
 from pathlib import Path
 from typing import Any
 
-from relay.core.config_values import read_text
+from relay.core.config_values import read_bytes, read_text
 from relay.core.errors import ConfigError, Fault
 from relay.core.setting_errors import user_name
+
+Marks = dict[str, bytes | None]
+"""SHA-256 of each file's content by path; None for an unreadable file."""
 
 
 def read_document(path: Path) -> dict[str, Any]:
@@ -62,3 +66,38 @@ def _beginning(text: str, where: str) -> str:
         return ""
     dots = " …" if begins[0].endswith("=") else ""
     return f": {begins[0]}{dots}"
+
+
+class References:
+    """Reads files and records a digest of each.
+
+    Pipes are not recorded: reading one a second time would block forever.
+    """
+
+    def __init__(self) -> None:
+        self.marks: Marks = {}
+
+    def read(self, path: str) -> bytes:
+        """Read and record a file; raises ValueError with the cause."""
+        lasting = Path(path).is_file()
+        content = read_bytes(path)
+        if lasting:
+            self.marks[path] = _digest(content)
+        return content
+
+    def note(self, path: str) -> None:
+        """Record a file that other code is about to read."""
+        if Path(path).is_file():
+            self.marks[path] = mark(path)
+
+
+def mark(path: str) -> bytes | None:
+    """Return a digest of a file's current content; symbolic links are followed each time."""
+    try:
+        return _digest(read_bytes(path)) if Path(path).is_file() else None
+    except ValueError:
+        return None
+
+
+def _digest(content: bytes) -> bytes:
+    return hashlib.sha256(content).digest()

@@ -42,14 +42,14 @@ class RuleFindings(NamedTuple):
 
 def examine(when: str) -> RuleFindings:
     """Read a rule that compiles; raises InvalidRule for an unknown function."""
-    walk = _Walk()
+    walk = _RuleWalk()
     parsed = jmespath.compile(when).parsed
     walk.shape(parsed, envelope())
     walk.operand(parsed)
     return RuleFindings(list(dict.fromkeys(walk.mistakes)), list(dict.fromkeys(walk.warnings)))
 
 
-class _Walk:
+class _RuleWalk:
     """One walk over a parsed rule, along which the shape of the current value is known."""
 
     def __init__(self) -> None:
@@ -223,7 +223,7 @@ def _reaches(node: Node, current: Shape) -> Shape | None:
     is_unknown = first["type"] == "field" and first["value"] not in (
         current.members or {first["value"]}
     )
-    return None if is_unknown or node["type"] == "literal" else _Walk().shape(node, current)
+    return None if is_unknown or node["type"] == "literal" else _RuleWalk().shape(node, current)
 
 
 def _as_text(node: Node) -> str | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
 from relay.config.rules import SECRET_MIN_BYTES, is_placeholder, weakness
-from relay.config.table import FAULTY, Findings, Place, Table
+from relay.config.table import FAULTY, Findings, KeyPath, Table
 from relay.core.authentication import SourceSettings
 from relay.core.config_values import Secret
 from relay.core.errors import Fault
@@ -32,7 +32,7 @@ def check_secrets(sources: Sequence[Table], admin: Table, findings: Findings) ->
     _labels(sources, findings)
 
 
-def check_form(place: Place, secret: Secret, findings: Findings) -> None:
+def check_form(place: KeyPath, secret: Secret, findings: Findings) -> None:
     """Warn of a readable secret that is short or easy to guess."""
     value = secret.reveal()
     if len(value.encode()) < SECRET_SHORT_BYTES:
@@ -101,7 +101,7 @@ _EXPIRED = "has reached its `until` and no longer verifies"
 
 
 def _secrets(sources: Sequence[Table], findings: Findings) -> None:
-    owners: dict[Secret, tuple[int, Place]] = {}
+    owners: dict[Secret, tuple[int, KeyPath]] = {}
     for index, source in enumerate(sources):
         for place, secret in _signing_secrets(source):
             owner, first = owners.setdefault(secret, (index, place))
@@ -129,7 +129,7 @@ def _tokens(admin: Table, findings: Findings) -> None:
         check_form(admin.at("viewer_token"), viewer_token, findings)
 
 
-def _signing_secrets(source: Table) -> Iterator[tuple[Place, Secret]]:
+def _signing_secrets(source: Table) -> Iterator[tuple[KeyPath, Secret]]:
     """Yield the readable secrets of a source with their places."""
     for place, table in source.items("secrets"):
         if (secret := table.get("secret")) is not None:
@@ -139,7 +139,7 @@ def _signing_secrets(source: Table) -> Iterator[tuple[Place, Secret]]:
 def _labels(sources: Sequence[Table], findings: Findings) -> None:
     known = [secret.reveal() for source in sources for _, secret in _signing_secrets(source)]
     for source in sources:
-        seen: dict[str, Place] = {}
+        seen: dict[str, KeyPath] = {}
         for index, (place, table) in enumerate(source.items("secrets"), 1):
             label = table.get("label")
             if label is not None and any(_shares_text(label, secret) for secret in known):

@@ -6,7 +6,7 @@ from typing import Any
 
 from relay import sinks
 from relay.config.rule_checks import examine
-from relay.config.table import FAULTY, Findings, Place, Reader, Table, build
+from relay.config.table import FAULTY, Findings, KeyPath, Table, TableReader, build
 from relay.core import setting_errors
 from relay.core.clock import SystemClock
 from relay.core.errors import InvalidRule, InvalidTemplate, UnreadableSetting
@@ -18,7 +18,7 @@ _KEYED = re.compile(r"(([a-z_]+)[^:\s]*): (.+)", re.DOTALL)
 
 
 def read_sink(
-    raw: object, place: Place, reader: Reader, findings: Findings
+    raw: object, place: KeyPath, reader: TableReader, findings: Findings
 ) -> tuple[Table, Route | None]:
     """Read one table; the route is None if its rule is invalid."""
     module = _module(raw, place, findings)
@@ -41,7 +41,7 @@ def files(values: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _module(raw: object, place: Place, findings: Findings) -> SinkModule | None:
+def _module(raw: object, place: KeyPath, findings: Findings) -> SinkModule | None:
     kind = raw.get("type") if isinstance(raw, dict) else None
     if not isinstance(kind, str):
         return None  # the reader reports it
@@ -52,7 +52,7 @@ def _module(raw: object, place: Place, findings: Findings) -> SinkModule | None:
         return None
 
 
-def _of_no_type(raw: object, place: Place, reader: Reader) -> Table:
+def _of_no_type(raw: object, place: KeyPath, reader: TableReader) -> Table:
     # The other keys depend on the type, so only the common ones can be checked.
     common = SinkSettings.__struct_fields__
     if isinstance(raw, dict):
@@ -87,11 +87,11 @@ def _try_build(module: SinkModule, table: Table, findings: Findings) -> None:
             findings.fault(*_placed(str(error), table))
 
 
-def _placed(text: str, table: Table) -> tuple[Place, str]:
+def _placed(text: str, table: Table) -> tuple[KeyPath, str]:
     keyed = _KEYED.fullmatch(text)
     if keyed is None or keyed[2] not in table.kind.__struct_fields__:
         return table.place, text
-    return Place(f"{table.place.text}.{keyed[1]}", ""), keyed[3]
+    return KeyPath(f"{table.place.text}.{keyed[1]}", ""), keyed[3]
 
 
 def _route(table: Table, findings: Findings) -> Route | None:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from relay.config.table import Findings, Place, Reader, Table, describe
+from relay.config.table import Findings, KeyPath, Table, TableReader, describe
 from relay.store import StoreSettings, engines
 
 _INSTEAD = {
@@ -15,7 +15,7 @@ _INSTEAD = {
 """What to do about a key of the other engine."""
 
 
-def read_store(raw: object, place: Place, reader: Reader, findings: Findings) -> Table:
+def read_store(raw: object, place: KeyPath, reader: TableReader, findings: Findings) -> Table:
     """Read the table; of an unknown type, only the keys of all engines can be checked."""
     type_ = raw.get("type", engines.DEFAULT) if isinstance(raw, dict) else engines.DEFAULT
     kind = engines.SETTINGS.get(type_) if isinstance(type_, str) else None
@@ -32,7 +32,7 @@ def read_store(raw: object, place: Place, reader: Reader, findings: Findings) ->
 
 
 def _of_no_type(
-    raw: object, type_: object, place: Place, reader: Reader, findings: Findings
+    raw: object, type_: object, place: KeyPath, reader: TableReader, findings: Findings
 ) -> Table:
     if isinstance(raw, dict):
         raw = {key: value for key, value in raw.items() if key in StoreSettings.__struct_fields__}

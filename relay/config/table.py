@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, Union, get_args, 
 import msgspec
 
 from relay.config import text_checks
-from relay.config.file_references import References
+from relay.config.document import References
 from relay.core import config_values
 from relay.core.config_values import Secret
 from relay.core.errors import ConfigError, Fault
@@ -39,19 +39,19 @@ _TYPE_NAMES: dict[Any, str] = {
 }
 
 
-class Place(NamedTuple):
+class KeyPath(NamedTuple):
     """A key as shown (`sink[1] (crm).url`) and as named in rules (`sink[].url`)."""
 
     text: str
     rule: str
 
-    def key(self, name: str) -> "Place":
+    def key(self, name: str) -> "KeyPath":
         part = name if re.fullmatch(r"[A-Za-z0-9_-]{1,60}", name) else quoted(name)
         dot = "." if self.text else ""
-        return Place(f"{self.text}{dot}{part}", f"{self.rule}{dot}{name}")
+        return KeyPath(f"{self.text}{dot}{part}", f"{self.rule}{dot}{name}")
 
-    def item(self, index: int, label: str = "") -> "Place":
-        return Place(f"{self.text}[{index}]{label}", f"{self.rule}[]")
+    def item(self, index: int, label: str = "") -> "KeyPath":
+        return KeyPath(f"{self.text}[{index}]{label}", f"{self.rule}[]")
 
 
 class Findings(msgspec.Struct):
@@ -64,13 +64,13 @@ class Findings(msgspec.Struct):
     hints: list[Fault] = msgspec.field(default_factory=list)
     """Those about a text as such, which may explain a fault of its key."""
 
-    def fault(self, place: Place, message: str) -> None:
+    def fault(self, place: KeyPath, message: str) -> None:
         self.faults.append(Fault(place.text, message))
 
-    def mistake(self, place: Place, message: str) -> None:
+    def mistake(self, place: KeyPath, message: str) -> None:
         self.mistakes.append(Fault(place.text, message))
 
-    def warn(self, place: Place, message: str) -> None:
+    def warn(self, place: KeyPath, message: str) -> None:
         self.warnings.append(Fault(place.text, message))
 
     def raise_faults(self, file: Path) -> None:
@@ -85,7 +85,7 @@ class Findings(msgspec.Struct):
 class Table(msgspec.Struct, frozen=True):
     """The values of one table: valid ones, defaults, and FAULTY for unreadable ones."""
 
-    place: Place
+    place: KeyPath
     kind: type[msgspec.Struct]
     values: dict[str, Any]
     whole: bool
@@ -95,10 +95,10 @@ class Table(msgspec.Struct, frozen=True):
         value = self.values.get(name)
         return None if value is FAULTY else value
 
-    def at(self, name: str) -> Place:
+    def at(self, name: str) -> KeyPath:
         return self.place.key(name)
 
-    def items(self, name: str) -> Iterator[tuple[Place, Any]]:
+    def items(self, name: str) -> Iterator[tuple[KeyPath, Any]]:
         """Yield the readable items of a list, with their places."""
         for index, item in enumerate(self.get(name) or ()):
             if item is not FAULTY:
@@ -113,7 +113,7 @@ class Table(msgspec.Struct, frozen=True):
         return self.kind(**{name: build(value) for name, value in self.values.items()})
 
 
-class Reader:
+class TableReader:
     """Converts raw TOML values to typed ones and notes each fault with its place."""
 
     def __init__(
@@ -130,7 +130,7 @@ class Reader:
         self._decode = partial(config_values.decode, environ=environ, read=self.references.read)
         self._findings = findings
 
-    def table(self, raw: object, kind: type[msgspec.Struct], place: Place) -> Table:
+    def table(self, raw: object, kind: type[msgspec.Struct], place: KeyPath) -> Table:
         """Read one table; missing, unknown and invalid keys become faults."""
         before = len(self._findings.faults)
         if not isinstance(raw, dict):
@@ -141,7 +141,7 @@ class Reader:
         self.unknown(raw, fields, place)
         return Table(place, kind, values, whole=len(self._findings.faults) == before)
 
-    def unknown(self, raw: Iterable[str], known: Iterable[str], place: Place) -> None:
+    def unknown(self, raw: Iterable[str], known: Iterable[str], place: KeyPath) -> None:
         """Note every unknown key, with the most similar known one."""
         names = sorted(known)
         for key in raw:
@@ -150,7 +150,7 @@ class Reader:
             hint = suggestion(key, names) or f"; known here: {', '.join(names)}"
             self._findings.fault(place.key(key), f"is not a known key{hint}")
 
-    def value(self, raw: object, kind: Any, place: Place) -> Any:
+    def value(self, raw: object, kind: Any, place: KeyPath) -> Any:
         """Read a value of the given type; note a fault and return FAULTY if that fails."""
         kind = bare(kind)
         origin, arguments = get_origin(kind), get_args(kind)
@@ -167,13 +167,13 @@ class Reader:
             return self._checked(entries, place)
         return self._leaf(raw, kind, place)
 
-    def _short(self, raw: object, kind: type[msgspec.Struct], name: str, place: Place) -> Table:
+    def _short(self, raw: object, kind: type[msgspec.Struct], name: str, place: KeyPath) -> Table:
         """Read a table that is written as the value of its main field."""
         values = {field.name: field.default for field in msgspec.structs.fields(kind)}
         value = self.value(raw, kind.__annotations__[name], place)
         return Table(place, kind, {**values, name: value}, whole=value is not FAULTY)
 
-    def _field(self, raw: dict[str, Any], field: msgspec.structs.FieldInfo, place: Place) -> Any:
+    def _field(self, raw: dict[str, Any], field: msgspec.structs.FieldInfo, place: KeyPath) -> Any:
         if field.encode_name in raw:
             return self.value(raw[field.encode_name], field.type, place.key(field.encode_name))
         if field.required:
@@ -184,7 +184,7 @@ class Reader:
             return field.default_factory()
         return field.default
 
-    def _leaf(self, raw: object, kind: Any, place: Place) -> Any:
+    def _leaf(self, raw: object, kind: Any, place: KeyPath) -> Any:
         try:
             value = msgspec.convert(raw, kind, dec_hook=self._decode)
         except msgspec.ValidationError as error:
@@ -194,7 +194,7 @@ class Reader:
             self._examine(raw, value, place)
         return self._checked(value, place)
 
-    def _examine(self, raw: str, value: object, place: Place) -> None:
+    def _examine(self, raw: str, value: object, place: KeyPath) -> None:
         found: Iterable[text_checks.TextFinding] = ()
         if isinstance(value, Secret):
             found = text_checks.of_secret(raw, value.reveal(), self._environ)
@@ -205,7 +205,7 @@ class Reader:
             note(place, message)
             self._findings.hints.append(Fault(place.text, message))
 
-    def _checked(self, value: Any, place: Place) -> Any:
+    def _checked(self, value: Any, place: KeyPath) -> Any:
         complaint = self._rules.get(place.rule, lambda _: None)(value)
         if complaint is None:
             return value

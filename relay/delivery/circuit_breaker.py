@@ -20,7 +20,7 @@ from relay.core.retry import (
     backoff_ms,
 )
 from relay.core.sink_status import State
-from relay.delivery.rate_limit import RateLimit, remaining_s
+from relay.delivery.limits import RateLimit, remaining_s
 
 PROBE_MAX_S = PROBE_MAX_MS / 1000
 """Longest wait between probes: a sink is back soon after its destination is."""
@@ -35,7 +35,7 @@ STABLE_AFTER_S = 60.0
 """A sink that fails again within this time resumes with rounds of the size it had reached."""
 
 
-class Room(NamedTuple):
+class SendCapacity(NamedTuple):
     """How many sends may start: of deliveries never tried, and of others."""
 
     untried: int
@@ -43,7 +43,7 @@ class Room(NamedTuple):
 
 
 class Wait(NamedTuple):
-    """Seconds until one more may start, infinity until one in flight ends; as for `Room`."""
+    """Seconds until one more of each may start; infinity until one in flight ends."""
 
     untried_s: float
     tried_s: float
@@ -147,12 +147,14 @@ class CircuitBreaker:
         tried_s = math.inf if in_flight else self._tried.wait_s(now_s)
         return Wait(max(wait_s, self._untried.wait_s(now_s)), max(wait_s, tried_s))
 
-    def room(self, sends: int, *, in_flight: int, now_s: float) -> Room:
+    def room(self, sends: int, *, in_flight: int, now_s: float) -> SendCapacity:
         """Return how many of this many sends may start now."""
         wait = self.wait(in_flight=in_flight, now_s=now_s)
         limit = self._rate.cap(sends)
-        probes = Room(self._untried.left, 1) if self.is_tripped else Room(limit, limit)
-        return Room(
+        probes = (
+            SendCapacity(self._untried.left, 1) if self.is_tripped else SendCapacity(limit, limit)
+        )
+        return SendCapacity(
             0 if wait.untried_s > 0 else min(limit, probes.untried),
             0 if wait.tried_s > 0 else min(limit, probes.tried),
         )

@@ -25,9 +25,9 @@ from relay.delivery.attempt import (
     send_function,
 )
 from relay.delivery.circuit_breaker import CircuitBreaker, Ticket, Wait
-from relay.delivery.concurrency import ConcurrencyLimit
-from relay.delivery.enrichment import Enrichment
+from relay.delivery.enrichment import BatchEnrichment
 from relay.delivery.fetcher import Fetcher
+from relay.delivery.limits import ConcurrencyLimit
 from relay.delivery.reporter import DeliveryReporter
 from relay.delivery.settlement_writer import SettlementWriter
 from relay.store import Store
@@ -75,7 +75,7 @@ class Dispatcher:
         self._send = send_function(sink)
         self._enrichment = None
         if settings.enrich and enricher is not None:
-            self._enrichment = Enrichment(settings, enricher)
+            self._enrichment = BatchEnrichment(settings, enricher)
         self._store = store
         self._may_send = partial(store.ownership.may_send, settings.name)
         self._clock = clock

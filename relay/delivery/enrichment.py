@@ -30,7 +30,7 @@ DISLIKED_MAX = 1024
 _Attempt = Callable[[Sequence[Event]], Awaitable[list[AttemptResult]]]
 
 
-class Enrichment(msgspec.Struct):
+class BatchEnrichment(msgspec.Struct):
     """Enriches one sink's batches."""
 
     settings: SinkSettings

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import get_args
 
 from relay.core.delivery import Delivery
-from relay.delivery.circuit_breaker import Room
+from relay.delivery.circuit_breaker import SendCapacity
 from relay.store import Tier
 
 FETCH_MIN = 32
@@ -91,13 +91,13 @@ class PrefetchBuffer:
             return 0.0
         return max(0.0, self._last_pop_s["replay"] + REPLAY_GAP_S - now_s)
 
-    def pop(self, room: Room, now_s: float) -> list[Delivery]:
+    def pop(self, room: SendCapacity, now_s: float) -> list[Delivery]:
         """Take the next to send; a retry goes alone, because it could fail its whole batch."""
         if self._pops_since_retry + 1 >= RETRY_SHARE and room.tried and self.has_tried:
             return self._pop_retry(now_s)
         return self.pop_probe(room, now_s)
 
-    def pop_probe(self, room: Room, now_s: float) -> list[Delivery]:
+    def pop_probe(self, room: SendCapacity, now_s: float) -> list[Delivery]:
         """Take the next to send; a retry only where nothing else may go."""
         popped = self._pop_untried(room.untried, now_s)
         if popped or not room.tried:

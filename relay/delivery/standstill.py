@@ -6,6 +6,8 @@ hide it.
 
 import asyncio
 
+import msgspec
+
 from relay.core.clock import Clock
 from relay.core.errors import StoreUnavailable
 from relay.core.standstill import REBUILD_S
@@ -18,17 +20,13 @@ from relay.telemetry.metrics import Metrics
 LOOK_EVERY_S = 5.0
 
 
-class StandstillMonitor:
+class StandstillMonitor(msgspec.Struct, eq=False, kw_only=True):
     """Watches the sinks that this relay dispatches."""
 
-    def __init__(
-        self, supervisor: DispatcherSupervisor, *, store: Store, metrics: Metrics, clock: Clock
-    ) -> None:
-        self._supervisor = supervisor
-        self._store = store
-        self._metrics = metrics
-        self._clock = clock
-        self._log = log.get()
+    supervisor: DispatcherSupervisor
+    store: Store
+    metrics: Metrics
+    clock: Clock
 
     async def run(self) -> None:
         """Look until cancelled; raises StoreBroken."""
@@ -38,26 +36,26 @@ class StandstillMonitor:
                 await self._look(rebuilds)
 
     async def _look(self, rebuilds: asyncio.TaskGroup) -> None:
-        watched = self._supervisor.dispatched()
+        watched = self.supervisor.dispatched()
         idle = {each.name: each.dispatcher.under_way for each in watched if _is_idle(each)}
         try:
-            first_due = await self._store.first_due(idle, now_ms=self._clock.now_ms())
+            first_due = await self.store.first_due(idle, now_ms=self.clock.now_ms())
         except StoreUnavailable:
             # The heartbeat reports it.
             return
-        for member in self._supervisor.dispatched():
+        for member in self.supervisor.dispatched():
             if member not in watched:
                 continue
             self._judge(member, first_due.get(member.name, FirstDue()))
-            self._metrics.standstill(member.name, member.standstill.seconds)
-            status = member.status(now_ms=self._clock.now_ms())
-            self._metrics.sink_waits(member.name, status.waits_for)
+            self.metrics.standstill(member.name, member.standstill.seconds)
+            status = member.status(now_ms=self.clock.now_ms())
+            self.metrics.sink_waits(member.name, status.waits_for)
             if member.standstill.needs_rebuild():
                 member.standstill.is_rebuilt = True
                 rebuilds.create_task(self._rebuild(member))
 
     def _judge(self, member: ConfiguredSink, first: FirstDue) -> None:
-        now_ms, now_s, due_s = self._clock.now_ms(), self._clock.monotonic(), None
+        now_ms, now_s, due_s = self.clock.now_ms(), self.clock.monotonic(), None
         if first.due_ms is not None and member.dispatcher.status().state == "active":
             due_s = now_s - (now_ms - first.due_ms) / 1000
         member.is_held_by_order = first.due_ms is None and first.is_held
@@ -70,15 +68,15 @@ class StandstillMonitor:
 
     async def _rebuild(self, member: ConfiguredSink) -> None:
         waited_for = member.dispatcher.waits_for() or "nothing that it knows of"
-        self._log.error(
+        log.get().error(
             "sink.stands_still",
             sink=member.name,
             seconds=round(member.standstill.seconds),
             reason=f"deliveries are due and none begins; it waits for {waited_for}",
             advice=_ADVICE,
         )
-        await self._supervisor.rebuild(member.name)
-        self._log.info("sink.rebuilt", sink=member.name)
+        await self.supervisor.rebuild(member.name)
+        log.get().info("sink.rebuilt", sink=member.name)
 
 
 def _is_idle(member: ConfiguredSink) -> bool:

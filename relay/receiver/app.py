@@ -21,7 +21,7 @@ from relay.core.timeouts import Deadlines
 from relay.receiver import responses
 from relay.receiver.intake import Intake
 from relay.receiver.reporter import RequestReporter
-from relay.receiver.responses import Response
+from relay.receiver.responses import PlainResponse
 from relay.receiver.secret_rotation import SecretRotations
 from relay.server.exchanges import VERIFIED
 from relay.telemetry.metrics import UNKNOWN
@@ -91,7 +91,7 @@ class Receiver:
 
     async def _respond(
         self, source: SourceSettings | None, terms: _Terms, scope: Scope, receive: Receive
-    ) -> Response:
+    ) -> PlainResponse:
         if source is None:
             return await self._refuse(UNKNOWN, "path", scope)
         if scope["method"] != "POST":
@@ -110,7 +110,7 @@ class Receiver:
 
     async def _take(
         self, source: SourceSettings, terms: _Terms, scope: Scope, receive: Receive
-    ) -> Response:
+    ) -> PlainResponse:
         """Read, verify and store a request, and build its response.
 
         Raises BodyRejected, Rejected, and StoreError, also where the store takes too long.
@@ -155,7 +155,7 @@ class Receiver:
 
     async def _refuse(
         self, source: str, reason: str, scope: Scope, *, skew_s: int | None = None
-    ) -> Response:
+    ) -> PlainResponse:
         response = responses.refusal(reason)
         self._reporter.refused(
             source,

@@ -1,14 +1,15 @@
 """Metrics, log lines and the activity stream of requests: one method per fact."""
 
+import hashlib
 from collections.abc import Sequence
 from typing import Any
 
 from relay.core.acceptance_health import AcceptanceHealth
 from relay.core.clock import Clock
+from relay.core.delivery_rules import TIMEOUT_S, WAITS_S
 from relay.core.errors import Rejected, StoreError
 from relay.core.event import Event, Outcome, Unreadable
 from relay.core.routing import Verdict
-from relay.receiver.mismatches import Mismatches
 from relay.telemetry import log
 from relay.telemetry.activity_stream import ActivityStream
 from relay.telemetry.metrics import UNKNOWN, Metrics
@@ -16,6 +17,12 @@ from relay.telemetry.traffic import Traffic
 
 _HEAD_FAULTS = {431: "headers"}
 """Refusals that a sender or a proxy can meet although its HTTP is valid."""
+BODIES_MAX = 4096
+"""Most recent bodies remembered; about 1 MiB in all."""
+
+_EARLY = 0.9
+
+_LATE = 1.1
 
 
 class RequestReporter:
@@ -129,3 +136,26 @@ class RequestReporter:
         fields = {"source": request.source, "id": request.short_id, "reason": request.reason}
         self._activity.publish(outcome, at_ms=request.received_ms, **fields)
         self._log.warning("event.unreadable", **fields)
+
+
+class Mismatches:
+    """Remembers the bodies of requests that matched no secret."""
+
+    def __init__(self) -> None:
+        self._last_s: dict[tuple[str, bytes], float] = {}
+
+    def is_retry(self, source: str, body: bytes, now_s: float) -> bool:
+        """Record a request; True if the last one with its body was one of the sender's waits ago.
+
+        `now_s` is of a monotonic clock.
+        """
+        key = (source, hashlib.sha256(body).digest())
+        last_s = self._last_s.pop(key, None)
+        self._last_s[key] = now_s
+        if len(self._last_s) > BODIES_MAX:
+            del self._last_s[next(iter(self._last_s))]
+        return last_s is not None and _is_wait(now_s - last_s)
+
+
+def _is_wait(gap_s: float) -> bool:
+    return any(_EARLY * wait_s <= gap_s <= _LATE * wait_s + TIMEOUT_S for wait_s in WAITS_S)

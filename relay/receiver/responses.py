@@ -11,7 +11,7 @@ from relay.core.event import Event, Outcome, Unreadable
 _CODES = {"accepted": 202, "duplicate": 200, "conflict": 200, "unreadable": 200}
 
 
-class Response:
+class PlainResponse:
     """In place of Starlette's Response, which costs several times as much."""
 
     def __init__(self, code: int, content: dict[str, str], **headers: str) -> None:
@@ -30,27 +30,27 @@ class Response:
         await send({"type": "http.response.body", "body": self._body})
 
 
-def acknowledgement(outcome: Outcome, content: Event | Unreadable) -> Response:
+def acknowledgement(outcome: Outcome, content: Event | Unreadable) -> PlainResponse:
     """Response to a verified request; an unreadable one has no id."""
     # The sender cannot resolve a conflict: for it, the event is known.
     fields: dict[str, str] = {"status": "duplicate" if outcome == "conflict" else outcome}
     if isinstance(content, Event):
         fields["id"] = content.id
-    return Response(_CODES[outcome], fields)
+    return PlainResponse(_CODES[outcome], fields)
 
 
-def refusal(reason: str) -> Response:
+def refusal(reason: str) -> PlainResponse:
     """Response to a refused request; it never says why a signature was rejected."""
     return _REFUSALS.get(reason, _UNAUTHORIZED)
 
 
-_UNAUTHORIZED = Response(401, {"status": "unauthorized"})
+_UNAUTHORIZED = PlainResponse(401, {"status": "unauthorized"})
 # An unread body would be parsed as the next request, so these connections close.
 _REFUSALS = {
-    "path": Response(404, {"status": "not found"}),
-    "method": Response(405, {"status": "method not allowed"}, allow="POST"),
-    "timeout": Response(408, {"status": "timeout"}, connection="close"),
-    "disconnected": Response(408, {"status": "timeout"}, connection="close"),
-    "too_large": Response(413, {"status": "too large"}, connection="close"),
-    "unavailable": Response(503, {"status": "unavailable"}, retry_after="10"),
+    "path": PlainResponse(404, {"status": "not found"}),
+    "method": PlainResponse(405, {"status": "method not allowed"}, allow="POST"),
+    "timeout": PlainResponse(408, {"status": "timeout"}, connection="close"),
+    "disconnected": PlainResponse(408, {"status": "timeout"}, connection="close"),
+    "too_large": PlainResponse(413, {"status": "too large"}, connection="close"),
+    "unavailable": PlainResponse(503, {"status": "unavailable"}, retry_after="10"),
 }

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 
+import msgspec
+
 from relay.core.authentication import Authenticated, Headers, SourceSettings, reverify, unverified
 from relay.core.clock import Clock
 from relay.core.config_values import Duration
@@ -16,7 +18,6 @@ from relay.core.delivery_rules import GIVE_UP_S
 from relay.core.errors import Rejected, StoreError, StoreUnavailable
 from relay.core.large_bodies import BodyWorker
 from relay.receiver.intake import Intake
-from relay.receiver.quarantine_budget import QuarantineBudget
 from relay.store.quarantine import Kept, Quarantine, Rotation
 from relay.telemetry import log
 from relay.telemetry.metrics import Metrics
@@ -34,6 +35,45 @@ BATCH_MAX = 32
 
 PAUSE_S = 0.02
 """Pause between two steps of a removal, so that acknowledgements find the writer free."""
+
+
+COUNT_MAX = 50_000
+"""Fifteen minutes of ten events a second, each tried five times in that time."""
+
+BYTES_MAX = 64 << 20
+"""This many of the usual size; a quarter of the room that `min_free` keeps by default."""
+
+RATE_MAX = 200
+"""Requests per second, and the largest burst; leaves most of the disk's rate to other work."""
+
+
+class QuarantineBudget(msgspec.Struct):
+    """A rotation's figures in memory, so that refusing a request needs no query."""
+
+    until_ms: int = 0
+    expires_ms: int = 0
+    count: int = 0
+    bytes: int = 0
+    allowance: float = RATE_MAX
+    at_s: float = 0.0
+    dropped: int = 0
+    under_way: int = 0
+    """Writes that the store's own figures may not include yet."""
+
+    def excess(self, size: int, now_s: float) -> str | None:
+        """Count a request, or return the limit that it would exceed."""
+        self.allowance = min(RATE_MAX, self.allowance + (now_s - self.at_s) * RATE_MAX)
+        self.at_s = now_s
+        if self.count >= COUNT_MAX:
+            return "count"
+        if self.bytes + size > BYTES_MAX:
+            return "bytes"
+        if self.allowance < 1:
+            return "rate"
+        self.allowance -= 1
+        self.count += 1
+        self.bytes += size
+        return None
 
 
 class SecretRotations:
@@ -62,11 +102,6 @@ class SecretRotations:
         self._turn = asyncio.Lock()
         self._log = log.get()
         self._sampled = log.Sampled(clock)
-
-    @property
-    def sources(self) -> Sequence[str]:
-        """The names of all sources, rotated or not."""
-        return tuple(self._sources)
 
     async def load(self) -> None:
         """Take over the rotations of before a restart, or of another relay; raises StoreError."""
@@ -146,14 +181,6 @@ class SecretRotations:
         if rotation is not None:
             self._log.info("rotation.finished", source=name, pending=rotation.waiting)
         return rotation
-
-    async def all(self) -> Sequence[Rotation]:
-        """Return those that have not expired; raises StoreError."""
-        return await self._quarantine.rotations()
-
-    async def state(self, name: str) -> Rotation | None:
-        """None where no rotation was begun, or it has expired; raises StoreError."""
-        return await self._quarantine.rotation(name)
 
     async def run(self) -> None:
         """Verify again when secrets change, and remove expired requests; raises StoreBroken."""

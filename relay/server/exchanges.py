@@ -15,7 +15,7 @@ What the connection holds then counts no longer as a stranger's, and does not gi
 """
 
 
-class Connection(Protocol):
+class ServedConnection(Protocol):
     """What a request's connection has to know of its response."""
 
     loop: asyncio.AbstractEventLoop
@@ -37,7 +37,7 @@ class Connection(Protocol):
 
 def keep(scope: Scope) -> None:
     """Never evict the connection while this request lasts, even if its client reads slowly."""
-    connection: Connection | None = scope.get("state", {}).get(STATE)
+    connection: ServedConnection | None = scope.get("state", {}).get(STATE)
     if connection is not None:
         connection.is_kept = True
 
@@ -54,7 +54,7 @@ class Exchanges:
         self.completed = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        connection: Connection = scope["state"][STATE]
+        connection: ServedConnection = scope["state"][STATE]
         scope["state"][VERIFIED] = connection.verified
         # With the loop, because looking for it costs a system call in CPython 3.11.
         task = cast("asyncio.Task[Any]", asyncio.current_task(connection.loop))

@@ -13,7 +13,7 @@ SKEWS_MIN = 5
 RECENT_MS = 3_600_000
 
 
-class Refusals(msgspec.Struct, frozen=True, kw_only=True):
+class SignatureRefusals(msgspec.Struct, frozen=True, kw_only=True):
     """Refused signatures since the last valid one; times are milliseconds since the epoch."""
 
     count: int = 0
@@ -26,8 +26,8 @@ class Refusals(msgspec.Struct, frozen=True, kw_only=True):
     skew_s: float = 0.0
     """Our clock minus the time of the signature, of the last of these."""
 
-    def plus(self, *, retried: bool, skew_s: float | None, now_ms: int) -> "Refusals":
-        return Refusals(
+    def plus(self, *, retried: bool, skew_s: float | None, now_ms: int) -> "SignatureRefusals":
+        return SignatureRefusals(
             count=self.count + 1,
             first_ms=now_ms if self.first_ms is None else self.first_ms,
             last_ms=now_ms,
@@ -47,13 +47,13 @@ class SourceTraffic(msgspec.Struct, frozen=True, kw_only=True):
 
     None for too few requests.
     """
-    refusals: Refusals
+    refusals: SignatureRefusals
 
 
 class _Latest(msgspec.Struct):
     verified_ms: int | None = None
     skews: deque[tuple[int, float]] = msgspec.field(default_factory=lambda: deque(maxlen=SKEWS_MAX))
-    refusals: Refusals = Refusals()
+    refusals: SignatureRefusals = SignatureRefusals()
 
 
 class Traffic:
@@ -85,4 +85,4 @@ class Traffic:
         )
 
 
-_NONE = Refusals()
+_NONE = SignatureRefusals()

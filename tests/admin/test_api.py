@@ -250,7 +250,8 @@ async def test_the_document_of_the_stream_names_every_kind() -> None:
         named |= set(re.findall(r'publish\(\s*"(\w+)"', file.read_text(encoding="utf-8")))
         named |= set(re.findall(r'"what": "(\w+)"', file.read_text(encoding="utf-8")))
     assert set(stream.KINDS) == named
-    described = stream.DESCRIPTION["responses"]["200"]["description"]
+    (operation,) = stream.OPERATIONS
+    described = (operation.stream or {})["description"]
     assert all(f"`{kind}`" in described for kind in named)
 
 

@@ -14,7 +14,7 @@ import pytest
 import structlog
 
 from relay.admin import AdminServices, admin_app, guessing
-from relay.admin.known_clients import KnownClients
+from relay.admin.guessing import KnownClients
 from relay.admin.readiness import Readiness
 from relay.config import AdminSettings, Config, ServerSettings
 from relay.core.acceptance_health import AcceptanceHealth
@@ -77,8 +77,8 @@ async def serving(
             known_clients=KnownClients(Fingerprints(), clock),  # type: ignore[arg-type]
             readiness=Readiness(store, clock, AcceptanceHealth(clock), lambda: draining),  # type: ignore[arg-type]
             sinks=None,  # type: ignore[arg-type]
-            watch_histories=None,  # type: ignore[arg-type]
-            erasures=None,  # type: ignore[arg-type]
+            watched=None,  # type: ignore[arg-type]
+            erase=None,  # type: ignore[arg-type]
             replays=None,  # type: ignore[arg-type]
             reconciliations=None,  # type: ignore[arg-type]
             activity=ActivityStream(clock),

@@ -34,7 +34,7 @@ async def changes(operator: Operator, **query: int) -> list[dict[str, Any]]:
 
 
 def test_every_operation_but_reads_is_audited() -> None:
-    assert {each.name for each in OPERATIONS if each.read_only} == READS
+    assert {each.name for each in OPERATIONS if each.audited is False} == READS
     assert all(each.method in ("GET", "POST") for each in OPERATIONS)
 
 
@@ -154,7 +154,7 @@ async def test_an_interrupted_change_leaves_an_unfinished_row(tmp_path: Path, cl
     begun, never = asyncio.Event(), asyncio.Event()
 
     async with opened(tmp_path, clock) as store:
-        auditor = Auditor(store.audit, activity=ActivityStream(clock), clock=clock)
+        auditor = Auditor(audit=store.audit, activity=ActivityStream(clock), clock=clock)
 
         async def change() -> None:
             async with auditor.recorded(Change(operation="erase_person")):

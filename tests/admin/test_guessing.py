@@ -10,8 +10,7 @@ from starlette.requests import Request
 
 from relay.admin import guessing
 from relay.admin.clients import Client, client_of
-from relay.admin.guessing import ADDRESS, KNOWN, NETWORK, PROXY, TOTAL, GuessLimits
-from relay.admin.known_clients import KnownClients
+from relay.admin.guessing import ADDRESS, KNOWN, NETWORK, PROXY, TOTAL, GuessLimits, KnownClients
 from relay.config import ServerSettings
 from relay.store.sessions import KNOWN_MAX, KnownClient
 from tests.conftest import ManualClock

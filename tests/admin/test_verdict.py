@@ -19,7 +19,7 @@ from relay.store.absences import Absence
 from relay.store.ownership import Cluster, FreeSink, Member
 from relay.store.quarantine import Rotation
 from relay.telemetry.metrics.store import Disk
-from relay.telemetry.traffic import Refusals, SourceTraffic
+from relay.telemetry.traffic import SignatureRefusals, SourceTraffic
 from tests.conftest import NOW_MS
 from tests.deploy.test_runbook import parse
 
@@ -132,7 +132,9 @@ def of_source(
 ) -> Facts:
     times = {"first_ms": NOW_MS - MINUTE_MS, "last_ms": NOW_MS - 1000} if refused else {}
     traffic = SourceTraffic(
-        verified_ms=None, skew_s=skew_s, refusals=Refusals(skew_s=late_s, **{**times, **refused})
+        verified_ms=None,
+        skew_s=skew_s,
+        refusals=SignatureRefusals(skew_s=late_s, **{**times, **refused}),
     )
     source = SourceFacts(
         name="main",

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import httpx
@@ -15,6 +14,7 @@ from relay.core.clock import SystemClock
 from relay.core.event import LEAD_CAPTURED
 from relay.store.absences import Absence
 from relay.store.sqlite.store import SqliteStore
+from tests.app.test_service import running
 from tests.guarantees.process import http_client
 from tests.store.places import Place, PostgresPlace, SqlitePlace
 
@@ -97,7 +97,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
 
 @pytest.fixture
 async def scene(place: Place, tmp_path: Path) -> AsyncIterator[Scene]:
-    async with _running(_config(place, tmp_path)) as service, http_client() as client:
+    async with running(_config(place, tmp_path)) as service, http_client() as client:
         yield Scene(service, place, client)
 
 
@@ -122,22 +122,6 @@ secrets = ["{SECRET}"]
     return config.load(file)
 
 
-@asynccontextmanager
-async def _running(loaded: config.Config) -> AsyncIterator[Service]:
-    service = await Service.open(loaded, clock=SystemClock())
-    stop, ready = asyncio.Event(), asyncio.Event()
-    run = asyncio.create_task(service.run(stop, ready=ready.set))
-    waiting = asyncio.create_task(ready.wait())
-    await asyncio.wait({run, waiting}, return_when=asyncio.FIRST_COMPLETED)
-    waiting.cancel()
-    try:
-        yield service
-    finally:
-        stop.set()
-        async with asyncio.timeout(20):
-            await run
-
-
 async def test_a_relay_that_can_accept_nothing_is_not_ready_until_it_can(scene: Scene) -> None:
     assert await scene.post("a") == 202
     await scene.refuse("1 = 1", code="53100")
@@ -155,7 +139,7 @@ async def test_a_time_in_which_all_events_are_refused_is_an_absence(
 ) -> None:
     monkeypatch.setattr("relay.app.maintenance.HEARTBEAT_EVERY_S", 0.05)
     monkeypatch.setattr("relay.app.maintenance.STALL_MS", 3000)
-    async with _running(_config(place, tmp_path)) as service, http_client() as client:
+    async with running(_config(place, tmp_path)) as service, http_client() as client:
         scene = Scene(service, place, client)
         assert await scene.post("a") == 202
         await scene.refuse("1 = 1", code="42703")

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pytest
 from click.testing import CliRunner, Result
 
-from relay.cli.check import Database, check_config, verify
+from relay.cli.check import DatabaseCheck, check_config, verify
 from relay.core import signature
 from relay.store.sqlite import preflight
 
@@ -72,8 +72,8 @@ def test_warnings_are_shown_and_do_not_fail_the_check(tmp_path: Path, check: Che
 def test_warnings_of_the_database_count_too(
     tmp_path: Path, check: Check, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def reached(_: object) -> Database:
-        return Database(ok=True, text="PostgreSQL 15", warnings=("fsync is off", "encoding"))
+    async def reached(_: object) -> DatabaseCheck:
+        return DatabaseCheck(ok=True, text="PostgreSQL 15", warnings=("fsync is off", "encoding"))
 
     config = write_config(tmp_path, GOOD)
     assert ": good, with 1 warning\n" in check("--config", config).output

@@ -8,7 +8,7 @@ from relay.cli import people
 from relay.core.errors import AdminApiError
 
 if TYPE_CHECKING:
-    from relay.cli.client import Client
+    from relay.cli.client import AdminClient
 
 
 def erasure(share: float, ended_ms: int | None) -> dict[str, Any]:
@@ -31,7 +31,7 @@ class Relay:
 
 def follow(*answers: dict[str, Any]) -> dict[str, Any]:
     first, *rest = answers
-    return people._followed(cast("Client", Relay(*rest)), first)
+    return people._followed(cast("AdminClient", Relay(*rest)), first)
 
 
 @pytest.fixture(autouse=True)

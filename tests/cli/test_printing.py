@@ -13,8 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from relay.cli import main
-from relay.cli.output import flow, table
-from relay.cli.printing import Output, indented
+from relay.cli.output import Output, flow, indented, table
 from tests.guarantees.process import Relay, until
 from tests.guarantees.traffic import lead, post
 from tests.operator import ADMIN
@@ -142,8 +141,9 @@ async def test_export_prints_one_line_with_json(tmp_path: Path) -> None:
 def test_what_the_encoding_of_the_output_cannot_hold_is_escaped_as_in_json(encoding: str) -> None:
     document = {"name": "Zo\u00eb \u2192 \U0001f600", "half": "\ud83d"}
     program = (
-        "import click; from relay.cli import stdio; from relay.cli.printing import indented; "
-        f"stdio.escape(); [click.echo(line) for line in indented({document!a})]; "
+        "import click; from relay.cli import escape_streams; "
+        "from relay.cli.output import indented; "
+        f"escape_streams(); [click.echo(line) for line in indented({document!a})]; "
         f"click.echo({document['name']!a}, err=True)"
     )
     done = subprocess.run(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from relay.admin.api import rotation
+from relay.admin.api import sources
 from relay.cli.rotate import command as rotate
 from tests.cli.scene import Scene, plain, staged
 from tests.guarantees.process import SECRET, Relay
@@ -56,7 +56,7 @@ async def test_kept_requests_are_counted_by_outcome(tmp_path: Path) -> None:
 
 
 def test_the_command_and_the_api_have_the_same_maximum() -> None:
-    assert rotate.FOR_MAX == rotation.DURATION_MAX_MS
+    assert rotate.FOR_MAX == sources.DURATION_MAX_MS
 
 
 @pytest.mark.servers

@@ -10,8 +10,8 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
+from relay import __version__
 from relay.cli import main
-from relay.cli.responses import VERSION
 from tests.brokers.authority import Authority
 from tests.guarantees.process import Relay
 from tests.operator import ADMIN, TOKEN
@@ -184,7 +184,7 @@ async def test_a_relay_of_another_version_is_reported_with_both_versions(
         result = await run("sinks", "list", "--url", destination.url(), "--token", "a-token")
     assert result.exit_code == 1
     assert message in result.stderr
-    assert f"this command has version {VERSION}, the relay at " in result.stderr
+    assert f"this command has version {__version__}, the relay at " in result.stderr
     assert "has 9.9.9" in result.stderr
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from relay.config import Config, load, refresh
 from relay.config.changes import changes, fixed
-from relay.config.file_references import References, mark
+from relay.config.document import References, mark
 from relay.core.config_values import FILE_MAX_BYTES
 from relay.core.errors import ConfigError
 

@@ -12,7 +12,7 @@ import pytest
 from relay import sinks
 from relay.config import AdminSettings, ServerSettings, load
 from relay.config.rules import RULES
-from relay.config.table import Findings, Place, Reader
+from relay.config.table import Findings, KeyPath, TableReader
 from relay.core.api_settings import ApiSettings
 from relay.core.authentication import SigningSecret, SourceSettings
 from relay.core.config_values import Secret
@@ -69,8 +69,8 @@ class FieldMissing:
 
 def read(raw: object, field: FieldInfo) -> Any:
     findings = Findings()
-    place = Place(field.name, "")
-    value = Reader({}, EXAMPLE_ENVIRON, findings).value(raw, field.type, place)
+    place = KeyPath(field.name, "")
+    value = TableReader({}, EXAMPLE_ENVIRON, findings).value(raw, field.type, place)
     assert not findings.faults
     return value.build() if hasattr(value, "build") else value
 

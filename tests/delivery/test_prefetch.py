@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from relay.core import sample_events
 from relay.core.delivery import Delivery
 from relay.core.event import LEAD_CAPTURED
-from relay.delivery.circuit_breaker import Room
+from relay.delivery.circuit_breaker import SendCapacity
 from relay.delivery.prefetch import (
     BUFFERED_BYTES_MAX,
     BUFFERED_SLOTS_MAX,
@@ -41,7 +41,7 @@ def tried(count: int, *, start: int = 5001) -> list[Delivery]:
 
 
 def pop(buffer: PrefetchBuffer, count: int, now_s: float) -> list[Delivery]:
-    return buffer.pop(Room(count, count), now_s)
+    return buffer.pop(SendCapacity(count, count), now_s)
 
 
 def seqs(deliveries: Iterable[Delivery]) -> list[int]:
@@ -215,14 +215,14 @@ def test_a_retry_goes_alone_whether_live_or_replayed() -> None:
 def test_no_retry_goes_without_room_for_one() -> None:
     buffer = PrefetchBuffer(4)
     buffer.add([*tried(2), *live(1)])
-    assert [seqs(buffer.pop(Room(8, 0), 0.0)) for _ in range(2)] == [[1], []]
+    assert [seqs(buffer.pop(SendCapacity(8, 0), 0.0)) for _ in range(2)] == [[1], []]
     assert (buffer.has_tried, buffer.has_untried) == (True, False)
 
 
 def test_probes_are_deliveries_never_tried_while_there_are_any() -> None:
     buffer = PrefetchBuffer(4)
     buffer.add([*tried(2), *live(6), *replayed(1)])
-    room = Room(1, 1)
+    room = SendCapacity(1, 1)
     probes = [seqs(buffer.pop_probe(room, number * QUIET_S)) for number in range(9)]
     assert probes == [[1], [2], [3], [4], [5], [6], [1001], [5001], [5002]]
     assert buffer.pop_probe(room, 0.0) == []

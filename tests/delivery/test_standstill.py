@@ -108,7 +108,7 @@ async def supervised(
         backpressure=Backpressure(),
         activity=ActivityStream(clock),
     )
-    monitor = StandstillMonitor(supervisor, store=store, metrics=metrics, clock=clock)
+    monitor = StandstillMonitor(supervisor=supervisor, store=store, metrics=metrics, clock=clock)
     try:
         async with asyncio.TaskGroup() as parts:
             await supervisor.start(parts)

@@ -5,7 +5,7 @@ from itertools import accumulate
 import pytest
 
 from relay.core.delivery_rules import WAITS_S
-from relay.receiver.mismatches import BODIES_MAX, Mismatches
+from relay.receiver.reporter import BODIES_MAX, Mismatches
 
 TRIES_S = (0.0, *accumulate(float(wait_s) for wait_s in WAITS_S))
 

@@ -11,7 +11,7 @@ import pytest
 
 from relay import config
 from relay.core.errors import StoreFull
-from relay.receiver import quarantine_budget, secret_rotation
+from relay.receiver import secret_rotation
 from relay.store.sqlite.quarantine import SqliteQuarantine
 from tests import service
 from tests.app.reloading import body, document, ids, party, sink
@@ -319,7 +319,7 @@ UNBEGUN = {
 async def test_over_a_limit_requests_are_dropped_and_counted(
     change: Change, monkeypatch: pytest.MonkeyPatch, limit: str, value: int, reason: str
 ) -> None:
-    monkeypatch.setattr(quarantine_budget, limit, value)
+    monkeypatch.setattr(secret_rotation, limit, value)
     await change.begin()
     now_s = change.clock.monotonic()
     monkeypatch.setattr(change.clock, "monotonic", lambda: now_s)

@@ -16,7 +16,7 @@ import pytest
 
 from relay import config
 from relay.app import maintenance
-from relay.app.service import Host, Service
+from relay.app.service import ProcessHooks, Service
 from relay.core.event import LEAD_CAPTURED
 from relay.reconciliation import reconciler
 from relay.sandbox.model import Access, Endpoint, Workspace
@@ -181,7 +181,7 @@ class World:
     async def _running(
         self, settings: config.Config, environ: dict[str, str]
     ) -> AsyncIterator["RunningRelay"]:
-        service = await Service.open(settings, clock=self.clock, host=Host(environ=environ))
+        service = await Service.open(settings, clock=self.clock, host=ProcessHooks(environ=environ))
         stop, ready = asyncio.Event(), asyncio.Event()
         running = asyncio.create_task(service.run(stop, ready=ready.set))
         self.services.append(service)

@@ -14,7 +14,7 @@ import pytest
 import structlog
 from msgspec.structs import replace
 
-from relay.app.service import Host, Service
+from relay.app.service import ProcessHooks, Service
 from relay.app.watchdog import describe
 from relay.config import Config
 from relay.core.clock import SystemClock
@@ -271,7 +271,7 @@ async def managed(loaded: Config, address: str, *, watchdog: str = "") -> AsyncI
     clock = SystemClock()
     environ = {"NOTIFY_SOCKET": address, "WATCHDOG_USEC": watchdog}
     manager = ServiceManager.found(environ, pid=os.getpid(), clock=clock)
-    service = await Service.open(loaded, clock=clock, host=Host(manager=manager))
+    service = await Service.open(loaded, clock=clock, host=ProcessHooks(manager=manager))
     stop = asyncio.Event()
     run = asyncio.create_task(service.run(stop, ready=manager.ready))
     try:

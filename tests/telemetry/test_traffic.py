@@ -1,6 +1,6 @@
 """The latest requests of a source, bounded; a valid one clears the refusals."""
 
-from relay.telemetry.traffic import RECENT_MS, SKEWS_MAX, SKEWS_MIN, Refusals, Traffic
+from relay.telemetry.traffic import RECENT_MS, SKEWS_MAX, SKEWS_MIN, SignatureRefusals, Traffic
 from tests.conftest import NOW_MS
 
 
@@ -13,7 +13,7 @@ def traffic_of(*skews: float) -> Traffic:
 
 def test_a_source_without_requests_has_no_figures() -> None:
     source = Traffic().of("main", now_ms=NOW_MS)
-    assert (source.verified_ms, source.skew_s, source.refusals) == (None, None, Refusals())
+    assert (source.verified_ms, source.skew_s, source.refusals) == (None, None, SignatureRefusals())
 
 
 def test_the_skew_is_the_median_so_one_late_retry_does_not_count() -> None:
@@ -47,15 +47,15 @@ def test_refusals_are_counted_from_the_last_valid_signature_on() -> None:
     traffic = traffic_of(0)
     traffic.refused("main", skew_s=None, retried=False, now_ms=NOW_MS + 1)
     traffic.refused("main", skew_s=None, retried=True, now_ms=NOW_MS + 2)
-    assert traffic.of("main", now_ms=NOW_MS + 3).refusals == Refusals(
+    assert traffic.of("main", now_ms=NOW_MS + 3).refusals == SignatureRefusals(
         count=2, first_ms=NOW_MS + 1, last_ms=NOW_MS + 2, retried=1
     )
     traffic.verified("main", 0, now_ms=NOW_MS + 3)
-    assert traffic.of("main", now_ms=NOW_MS + 3).refusals == Refusals()
+    assert traffic.of("main", now_ms=NOW_MS + 3).refusals == SignatureRefusals()
 
 
 def test_sources_are_kept_apart() -> None:
     traffic = traffic_of(0)
     traffic.refused("other", skew_s=None, retried=False, now_ms=NOW_MS)
-    assert traffic.of("main", now_ms=NOW_MS).refusals == Refusals()
+    assert traffic.of("main", now_ms=NOW_MS).refusals == SignatureRefusals()
     assert traffic.of("other", now_ms=NOW_MS).verified_ms is None

@@ -5,21 +5,19 @@ from relay.admin.api import (
     audience,
     audit,
     dead_letters,
-    endpoint,
     events,
     people,
     reconciliations,
     reload,
     replays,
-    rotation,
     sinks,
+    sources,
     statistics,
     status,
     store,
+    stream,
     unreadable,
 )
-
-__all__ = ["OPERATIONS"]
 
 OPERATIONS = (
     *events.OPERATIONS,
@@ -27,8 +25,7 @@ OPERATIONS = (
     *replays.OPERATIONS,
     *sinks.OPERATIONS,
     *reload.OPERATIONS,
-    *rotation.OPERATIONS,
-    *endpoint.OPERATIONS,
+    *sources.OPERATIONS,
     *people.OPERATIONS,
     *audience.OPERATIONS,
     *statistics.OPERATIONS,
@@ -38,5 +35,6 @@ OPERATIONS = (
     *reconciliations.OPERATIONS,
     *audit.OPERATIONS,
     *store.OPERATIONS,
+    *stream.OPERATIONS,
 )
 """All operations of the API."""

@@ -8,8 +8,7 @@ from msgspec import Meta
 from msgspec.structs import asdict
 from starlette.exceptions import HTTPException
 
-from relay.admin.api.filters import require_known
-from relay.admin.api.parameters import Number, Text
+from relay.admin.api.parameters import Number, Text, require_known
 from relay.admin.operation import Operation
 from relay.admin.services import AdminServices
 from relay.store.audience import AudienceQuery, Funnel, Grouping
@@ -35,7 +34,7 @@ class AudienceFilter(msgspec.Struct, frozen=True, kw_only=True):
 async def show_audience(admin: AdminServices, chosen: AudienceFilter) -> Funnel:
     """Viewers by milestone, and leads, by video, day, hour or source; people count once."""
     audience = admin.store.audience
-    await require_known("source", chosen.source, admin.rotations.sources, audience.sources)
+    await require_known("source", chosen.source, admin.sources, audience.sources)
     return await audience.funnel(AudienceQuery(**asdict(chosen) | {"zone": _zone(chosen)}))
 
 

@@ -1,8 +1,9 @@
-"""Audit log of operators' changes."""
+"""Audit log of operators' changes; short, because each group of operations has a file."""
 
 from collections.abc import Sequence
 
 import msgspec
+from msgspec.structs import asdict
 
 from relay.admin.api.parameters import Number, Paging, Text
 from relay.admin.operation import Operation
@@ -10,7 +11,7 @@ from relay.admin.services import AdminServices
 from relay.store.audit import ChangeRecord
 
 
-class Page(Paging, frozen=True, kw_only=True):
+class AuditQuery(Paging, frozen=True, kw_only=True):
     """One page of the changes within a time, all or those by one operation."""
 
     since_ms: Number | None = None
@@ -26,15 +27,9 @@ class ChangeList(msgspec.Struct, frozen=True, kw_only=True):
     next: int | None
 
 
-async def list_changes(admin: AdminServices, page: Page) -> ChangeList:
+async def list_changes(admin: AdminServices, page: AuditQuery) -> ChangeList:
     """Changes that operators made or that were refused, newest first."""
-    changes = await admin.store.audit.newest(
-        before=page.before,
-        since_ms=page.since_ms,
-        until_ms=page.until_ms,
-        operation=page.operation,
-        limit=page.limit + 1,
-    )
+    changes = await admin.store.audit.newest(**asdict(page) | {"limit": page.limit + 1})
     shown, more = changes[: page.limit], len(changes) > page.limit
     return ChangeList(changes=shown, next=shown[-1].id if more else None)
 

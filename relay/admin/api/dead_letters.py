@@ -5,8 +5,14 @@ from collections.abc import Sequence
 import msgspec
 from msgspec.structs import replace
 
-from relay.admin.api.filters import PROBLEMS, require_one, selected_dead
-from relay.admin.api.parameters import Filter, Order, Page
+from relay.admin.api.parameters import (
+    PROBLEMS,
+    EventOrder,
+    Filter,
+    PageQuery,
+    require_one,
+    selected_dead,
+)
 from relay.admin.operation import Nothing, Operation
 from relay.admin.services import AdminServices
 from relay.store.operations import GoesOn, always
@@ -15,7 +21,7 @@ from relay.store.selection import Selection
 from relay.store.unreadable import UnreadableRecord, UnreadableSelection
 
 
-class DeadLetters(msgspec.Struct, frozen=True, kw_only=True):
+class DeadLetterPage(msgspec.Struct, frozen=True, kw_only=True):
     """One page; unreadable requests belong to no sink, and are on the first page only."""
 
     dead_letters: Sequence[DeadLetter]
@@ -29,7 +35,7 @@ class Reasons(msgspec.Struct, frozen=True, kw_only=True):
     reasons: Sequence[Reason]
 
 
-class Discard(Order, frozen=True, kw_only=True):
+class Discard(EventOrder, frozen=True, kw_only=True):
     """Selects dead letters; `dry_run` only counts them."""
 
     dry_run: bool = False
@@ -42,7 +48,7 @@ class Discarded(msgspec.Struct, frozen=True, kw_only=True):
     reasons: Sequence[Reason]
 
 
-async def list_dead_letters(admin: AdminServices, page: Page) -> DeadLetters:
+async def list_dead_letters(admin: AdminServices, page: PageQuery) -> DeadLetterPage:
     """Dead letters, newest first."""
     selection = await selected_dead(admin, page)
     dead = await admin.store.operations.dead_letters(selection, limit=page.limit)
@@ -52,7 +58,7 @@ async def list_dead_letters(admin: AdminServices, page: Page) -> DeadLetters:
     unreadable: Sequence[UnreadableRecord] = ()
     if selection == Selection(outcome="dead"):
         unreadable = await admin.store.unreadable.newest(UnreadableSelection(), limit=page.limit)
-    return DeadLetters(
+    return DeadLetterPage(
         dead_letters=dead, unreadable=unreadable, next=dead[-1].seq if more else None
     )
 

@@ -6,8 +6,16 @@ from collections.abc import Sequence
 import msgspec
 from starlette.exceptions import HTTPException
 
-from relay.admin.api.filters import PROBLEMS, selected
-from relay.admin.api.parameters import Filter, Limit, Milliseconds, Number, Page, Text
+from relay.admin.api.parameters import (
+    PROBLEMS,
+    Filter,
+    Limit,
+    Milliseconds,
+    Number,
+    PageQuery,
+    Text,
+    selected,
+)
 from relay.admin.operation import Operation
 from relay.admin.services import AdminServices
 from relay.store.records import AttemptRecord, EventRecord, History, Queued
@@ -15,13 +23,13 @@ from relay.store.related import Related
 from relay.store.search import Count
 
 
-class Listing(Page, frozen=True, kw_only=True):
+class Listing(PageQuery, frozen=True, kw_only=True):
     """One page of a list, and the milliseconds after which to give up looking for more."""
 
     within_ms: Milliseconds | None = None
 
 
-class Events(msgspec.Struct, frozen=True, kw_only=True):
+class EventList(msgspec.Struct, frozen=True, kw_only=True):
     """One page; `next` is None on the last.
 
     `looked_to_ms` is the receipt of the oldest event looked at if the time ran out.
@@ -60,7 +68,7 @@ class IdPrefix(msgspec.Struct, frozen=True, kw_only=True):
     source: Text | None = None
 
 
-class Candidates(msgspec.Struct, frozen=True, kw_only=True):
+class EventMatches(msgspec.Struct, frozen=True, kw_only=True):
     """Events with this id, else with this prefix; `more` if the list is cut off."""
 
     events: Sequence[EventRecord]
@@ -97,17 +105,17 @@ def event_history(history: History, queue: Sequence[Queued] = ()) -> EventHistor
     )
 
 
-async def list_events(admin: AdminServices, page: Listing) -> Events:
+async def list_events(admin: AdminServices, page: Listing) -> EventList:
     """Stored events, newest first."""
     selection = await selected(admin, page)
     if page.within_ms is not None:
         result = await admin.store.search.find(
             selection, admin.routes, limit=page.limit, budget_s=page.within_ms / 1000
         )
-        return Events(events=result.events, next=result.next, looked_to_ms=result.looked_to_ms)
+        return EventList(events=result.events, next=result.next, looked_to_ms=result.looked_to_ms)
     events = await admin.store.operations.events(selection, admin.routes, limit=page.limit + 1)
     shown, more = events[: page.limit], len(events) > page.limit
-    return Events(events=shown, next=shown[-1].seq if more else None)
+    return EventList(events=shown, next=shown[-1].seq if more else None)
 
 
 async def count_events(admin: AdminServices, counting: Counting) -> Count:
@@ -126,12 +134,12 @@ async def show_related(admin: AdminServices, query: RelatedTo) -> Related:
     return related
 
 
-async def find_events(admin: AdminServices, prefix: IdPrefix) -> Candidates:
+async def find_events(admin: AdminServices, prefix: IdPrefix) -> EventMatches:
     """Stored events by the beginning of their ids."""
     candidates = await admin.store.operations.named(
         prefix.beginning, source=prefix.source, limit=CANDIDATES_MAX + 1
     )
-    return Candidates(events=candidates[:CANDIDATES_MAX], more=len(candidates) > CANDIDATES_MAX)
+    return EventMatches(events=candidates[:CANDIDATES_MAX], more=len(candidates) > CANDIDATES_MAX)
 
 
 async def show_event(admin: AdminServices, path: EventNumber) -> EventHistory:

@@ -25,13 +25,13 @@ Email = Annotated[str, Meta(min_length=3, max_length=320, pattern=r"^[^@]+@[^@\s
 After = Annotated[str, Meta(pattern=r"^[0-4]\.[0-9]{1,15}(-[0-9]{1,15})?$")]
 
 
-class Person(msgspec.Struct, frozen=True, kw_only=True):
+class PersonQuery(msgspec.Struct, frozen=True, kw_only=True):
     """The person with this e-mail address, which is case-insensitive."""
 
     email: Email
 
 
-class Part(Person, frozen=True, kw_only=True):
+class ExportPart(PersonQuery, frozen=True, kw_only=True):
     """A part of a person's data: the first, or the one at `after`, the `next` of a part."""
 
     after: After | None = None
@@ -93,13 +93,13 @@ class PersonRecords(msgspec.Struct, frozen=True, kw_only=True):
     next: str | None
 
 
-async def erase_person(admin: AdminServices, _: Nothing, person: Person) -> ErasureState:
+async def erase_person(admin: AdminServices, _: Nothing, person: PersonQuery) -> ErasureState:
     """Erase a person's data, and list the destinations that had received some.
 
     The response comes once all is erased, or after ten seconds: then `ended_ms` is null, and the
     relay goes on by itself. Asking again while it runs shows how far it is.
     """
-    return _state(await admin.erasures.erase(person.email))
+    return _state(await admin.erase(person.email))
 
 
 async def show_erasure(admin: AdminServices, path: ErasureId) -> ErasureState:
@@ -123,7 +123,7 @@ def _state(record: ErasureRecord) -> ErasureState:
     )
 
 
-async def count_person(admin: AdminServices, _: Nothing, person: Person) -> Erasure:
+async def count_person(admin: AdminServices, _: Nothing, person: PersonQuery) -> Erasure:
     """Count what an erasure would remove; changes nothing."""
     return await admin.store.personal_data.count(person.email)
 
@@ -133,7 +133,7 @@ async def list_erasures(admin: AdminServices, _: Nothing) -> Erasures:
     return Erasures(erasures=await admin.store.personal_data.erasures(limit=ERASURES_MAX))
 
 
-async def export_person(admin: AdminServices, _: Nothing, part: Part) -> PersonRecords:
+async def export_person(admin: AdminServices, _: Nothing, part: ExportPart) -> PersonRecords:
     """Export a person's data, in parts."""
     try:
         records = await admin.store.personal_data.records(part.email, after=part.after)
@@ -144,14 +144,14 @@ async def export_person(admin: AdminServices, _: Nothing, part: Part) -> PersonR
         unreadable=[_request(kept) for kept in records.unreadable],
         mentions=records.mentions,
         views=records.views,
-        watched=admin.watch_histories.of(part.email) if records.next is None else (),
+        watched=admin.watched(part.email) if records.next is None else (),
         next=records.next,
     )
 
 
 OPERATIONS = (
     Operation("POST", "/api/v1/people/erase", erase_person),
-    Operation("POST", "/api/v1/people/erase/count", count_person, read_only=True),
+    Operation("POST", "/api/v1/people/erase/count", count_person, audited=False),
     Operation("GET", "/api/v1/people/erasures", list_erasures),
     Operation(
         "GET",

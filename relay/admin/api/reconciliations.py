@@ -9,7 +9,7 @@ from starlette.exceptions import HTTPException
 
 from relay.admin.api.parameters import Number, Paging, Text
 from relay.admin.operation import Nothing, Operation
-from relay.admin.services import AdminServices, RunProgress
+from relay.admin.services import AdminServices
 from relay.core.errors import NotReconciled
 from relay.core.event import SUBSCRIBABLE
 from relay.store.reconstructions import NAMED, NamedFact, Run, RunState
@@ -153,29 +153,15 @@ def _view(admin: AdminServices, run: Run) -> ReconciliationView:
     progress = admin.reconciliations.progress(run.id)
     # One whose end could not be written is over all the same.
     state = "failed" if run.state == "running" and progress is None else run.state
-    return ReconciliationView(
-        id=run.id,
-        source=run.source,
-        since_ms=run.since_ms,
-        until_ms=run.until_ms,
-        dry_run=run.dry_run,
-        begun_ms=run.begun_ms,
-        ended_ms=run.ended_ms,
-        state=state,
-        progress=_doing(progress),
-        report=None if run.report is None else _numbers(run.report),
-        words=admin.reconciliations.words(run),
-    )
-
-
-def _numbers(report: Mapping[str, Any]) -> Mapping[str, Any]:
-    return {name: value for name, value in report.items() if name != NAMED}
-
-
-def _doing(progress: RunProgress | None) -> Doing | None:
-    if progress is None:
-        return None
-    return Doing(doing=progress.doing, done=progress.done, total=progress.total)
+    report = run.report and {name: value for name, value in run.report.items() if name != NAMED}
+    shown = {
+        "state": state,
+        "progress": progress
+        and Doing(doing=progress.doing, done=progress.done, total=progress.total),
+        "report": report,
+        "words": admin.reconciliations.words(run),
+    }
+    return ReconciliationView(**asdict(run) | shown)
 
 
 _MISSING = {404: "There is no such reconciliation."}

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from msgspec.structs import fields
+from msgspec.structs import asdict
 
 from relay.admin.operation import Nothing, Operation
 from relay.admin.services import AdminServices
@@ -24,7 +24,7 @@ async def reload_config(admin: AdminServices, _: Nothing) -> Reloaded:
     changes = await admin.reloads.reload()
     config = admin.config()
     return Reloaded(
-        **{each.name: getattr(changes, each.name) for each in fields(Changes)},
+        **asdict(changes),
         mistakes=config.mistakes,
         warnings=[*config.warnings, *expired(config.sources, now_ms=admin.clock.now_ms())],
     )

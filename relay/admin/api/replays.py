@@ -5,8 +5,15 @@ from collections.abc import Sequence
 import msgspec
 from starlette.exceptions import HTTPException
 
-from relay.admin.api.filters import PROBLEMS, require_one, selected
-from relay.admin.api.parameters import Filter, Number, Order, Paging
+from relay.admin.api.parameters import (
+    PROBLEMS,
+    EventOrder,
+    Filter,
+    Number,
+    Paging,
+    require_one,
+    selected,
+)
 from relay.admin.operation import Nothing, Operation
 from relay.admin.services import AdminServices
 from relay.store.replays import Forecast, Progress, Replay, ReplayState, unreported
@@ -71,7 +78,7 @@ async def list_replays(admin: AdminServices, page: Paging) -> ReplayList:
 
 
 async def begin_replay(
-    admin: AdminServices, _: Nothing, order: Order, *, counted: int | None = None
+    admin: AdminServices, _: Nothing, order: EventOrder, *, counted: int | None = None
 ) -> ReplayView:
     """Deliver the selected events again, to the sinks whose routes take them."""
     require_one(order)
@@ -167,7 +174,7 @@ OPERATIONS = (
         begin_replay,
         PROBLEMS | {409: "There is nothing to replay; the detail says why."},
     ),
-    Operation("POST", "/api/v1/replays/count", count_replay, PROBLEMS, read_only=True),
+    Operation("POST", "/api/v1/replays/count", count_replay, PROBLEMS, audited=False),
     Operation("GET", "/api/v1/replays/{id:number}", show_replay, _MISSING),
     Operation("POST", "/api/v1/replays/{id:number}/cancel", cancel_replay, _MISSING),
 )

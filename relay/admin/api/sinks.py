@@ -5,8 +5,7 @@ from collections.abc import Sequence
 import msgspec
 from starlette.exceptions import HTTPException
 
-from relay.admin.api.filters import unknown
-from relay.admin.api.parameters import Text
+from relay.admin.api.parameters import Text, unknown
 from relay.admin.operation import Nothing, Operation
 from relay.admin.services import AdminServices
 from relay.core.delivery import Result
@@ -200,5 +199,5 @@ OPERATIONS = (
     Operation("POST", f"{_URL}/resume", resume_sink, _NO_SINK),
     Operation("POST", f"{_URL}/retry", retry_sink, _NO_DELIVERY),
     Operation("POST", f"{_URL}/discard", discard_delivery, _NO_DELIVERY),
-    Operation("POST", f"{_URL}/test", test_sink, _NO_SINK, read_only=True),
+    Operation("POST", f"{_URL}/test", test_sink, _NO_SINK, audited=False),
 )

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 import msgspec
 from starlette.exceptions import HTTPException
 
-from relay.admin.api.filters import require_known
-from relay.admin.api.parameters import Number
+from relay.admin.api.parameters import Number, require_known
 from relay.admin.operation import Nothing, Operation
 from relay.admin.services import AdminServices
 from relay.core.errors import StoreError
@@ -17,7 +16,7 @@ from relay.telemetry.ack_times import AckQuantiles
 SPAN_MAX_MS = DAY_MS
 
 
-class Span(msgspec.Struct, frozen=True, kw_only=True):
+class TimeQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Some time, at most a day; by default the last hour."""
 
     since_ms: Number | None = None
@@ -38,7 +37,7 @@ class AttemptsOf(msgspec.Struct, frozen=True, kw_only=True):
     since_ms: Number | None = None
 
 
-class Acceptance(AckQuantiles, frozen=True, kw_only=True):
+class AcceptanceRate(AckQuantiles, frozen=True, kw_only=True):
     """The rate of new events at all relays of the store, with the time of the last one."""
 
     last_minute: int | None
@@ -47,7 +46,7 @@ class Acceptance(AckQuantiles, frozen=True, kw_only=True):
     """Receipt of the last new event, also of an earlier process; None before the first."""
 
 
-async def count_minutes(admin: AdminServices, span: Span) -> Minutes:
+async def count_minutes(admin: AdminServices, span: TimeQuery) -> Minutes:
     """New events and attempts by minute; null where a count is not known."""
     now_ms = admin.clock.now_ms()
     until_ms = now_ms + 1 if span.until_ms is None else span.until_ms
@@ -65,15 +64,13 @@ async def summarize_attempts(admin: AdminServices, query: AttemptsOf) -> Attempt
     return await admin.store.statistics.attempts(query.name, since_ms)
 
 
-async def show_acceptance(admin: AdminServices, _: Nothing) -> Acceptance:
+async def show_acceptance(admin: AdminServices, _: Nothing) -> AcceptanceRate:
     """The rate of new events, and the durations of acknowledgements."""
     quantiles = admin.ack_times.quantiles()
     last_ms = [
-        at_ms
-        for source in admin.rotations.sources
-        for at_ms in admin.metrics.last_events_ms(source).values()
+        at_ms for source in admin.sources for at_ms in admin.metrics.last_events_ms(source).values()
     ]
-    return Acceptance(
+    return AcceptanceRate(
         last_minute=await _last_minute(admin),
         last_ms=max(last_ms, default=None),
         median_s=quantiles.median_s,

@@ -1,8 +1,8 @@
-"""Status of the whole relay, with its verdict."""
+"""Status of the whole relay; short, because each group of operations has a file."""
 
 from collections.abc import Sequence
 
-from msgspec.structs import fields
+from msgspec.structs import asdict
 
 from relay.admin.facts import Facts, gather
 from relay.admin.operation import Nothing, Operation
@@ -10,7 +10,7 @@ from relay.admin.services import AdminServices
 from relay.admin.verdict import Finding, is_well, problems
 
 
-class Status(Facts, frozen=True, kw_only=True):
+class StatusReport(Facts, frozen=True, kw_only=True):
     """The verdict with its facts; times are milliseconds since the epoch."""
 
     well: bool
@@ -19,12 +19,11 @@ class Status(Facts, frozen=True, kw_only=True):
     """Most severe first."""
 
 
-async def show_status(admin: AdminServices, _: Nothing) -> Status:
+async def show_status(admin: AdminServices, _: Nothing) -> StatusReport:
     """Problems that need an operator, and the state of store, sources and sinks."""
     facts = await gather(admin)
     findings = problems(facts)
-    values = {each.name: getattr(facts, each.name) for each in fields(Facts)}
-    return Status(**values, well=is_well(findings), problems=findings)
+    return StatusReport(**asdict(facts), well=is_well(findings), problems=findings)
 
 
 OPERATIONS = (Operation("GET", "/api/v1/status", show_status),)

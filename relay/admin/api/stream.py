@@ -1,23 +1,23 @@
 """Live activity as server-sent events."""
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import AsyncIterator, Hashable
 from contextlib import closing
 from fnmatch import fnmatchcase
-from typing import Any
 
 import msgspec
 import orjson
-from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from relay.admin.api.filters import unknown
-from relay.admin.api.parameters import Number, Text
-from relay.admin.api.recorded import Recorded
-from relay.admin.operation import FRESH, parameters
+from relay.admin.api.parameters import Number, Text, unknown
+from relay.admin.operation import FRESH, Operation
 from relay.admin.services import AdminServices
 from relay.core.event import rfc3339
+from relay.store.operations import Operations
+from relay.store.records import Accepted, Attempted
+from relay.store.replays import Mark
 from relay.telemetry.activity_stream import Activity, Subscriber
 
 PATH = "/api/v1/stream"
@@ -27,6 +27,7 @@ SEEN_MAX = 10_000
 
 HEARTBEAT_S = 15.0
 """Longest silence: a client that has gone is noticed by a write, and proxies cut silent streams."""
+PAGE_ROWS = 500
 
 
 class StreamFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,27 +67,12 @@ KINDS = {
 
 _KINDS = "".join(f"\n- `{what}`: {text}" for what, text in KINDS.items())
 
-DESCRIPTION: dict[str, Any] = {
-    "operationId": "watch",
-    "summary": "Activity from now on, or from a given time, as server-sent events.",
-    "parameters": [
-        {"name": "sink", "in": "query", "required": False, "schema": {"type": "string"}},
-        {"name": "kind", "in": "query", "required": False, "schema": {"type": "string"}},
-        {"name": "since_ms", "in": "query", "required": False, "schema": {"type": "integer"}},
-    ],
-    "responses": {
-        "200": {
-            "description": "One JSON object per `data:` line; `at` and `at_ms` are its time, and "
-            f"`what` its kind, which decides on the other fields:\n{_KINDS}",
-            "content": {"text/event-stream": {"schema": {"type": "string"}}},
-        },
-    },
-}
 
+async def watch(admin: AdminServices, chosen: StreamFilter) -> Response:
+    """Activity from now on, or from a given time, as server-sent events.
 
-async def watch(admin: AdminServices, request: Request) -> Response:
-    """Return a stream that ends with the relay, or with its token, which a reload may change."""
-    chosen = parameters(request, StreamFilter)
+    It ends with the relay, or with its token, which a reload may change.
+    """
     known = admin.sinks.statuses()
     if chosen.sink is not None and chosen.sink not in known:
         raise unknown("sink", chosen.sink, list(known))
@@ -148,3 +134,76 @@ async def _live(watcher: Subscriber) -> AsyncIterator[Activity | None]:
 
 def _identity(happening: Activity) -> Hashable:
     return tuple(happening.get(name) for name in ("what", "at_ms", "source", "id", "sink"))
+
+
+class Recorded:
+    """Reads accepted events and attempts; each `read` continues after the last one."""
+
+    def __init__(self, operations: Operations, mark: Mark) -> None:
+        self._operations = operations
+        self._event, self._attempt = mark
+
+    async def read(self) -> AsyncIterator[Activity]:
+        """Yield everything stored so far, ordered by time; raises StoreError."""
+        sides = (self._accepted(), self._attempted())
+        heads = [await anext(side, None) for side in sides]
+        while any(heads):
+            times_ms = [head["at_ms"] if head else math.inf for head in heads]
+            first = times_ms.index(min(times_ms))
+            yield heads[first] or {}
+            heads[first] = await anext(sides[first], None)
+
+    async def _accepted(self) -> AsyncIterator[Activity]:
+        while page := await self._operations.accepted(self._event, limit=PAGE_ROWS):
+            for event in page:
+                yield _of_event(event)
+            self._event = page[-1].number
+
+    async def _attempted(self) -> AsyncIterator[Activity]:
+        while page := await self._operations.attempted(self._attempt, limit=PAGE_ROWS):
+            for attempt in page:
+                yield _of_attempt(attempt)
+            self._attempt = page[-1].number
+
+
+def _of_event(event: Accepted) -> Activity:
+    return {
+        "what": "reconstructed" if event.reconstructed else "accepted",
+        "at_ms": event.received_ms,
+        "source": event.source,
+        "id": event.id,
+        "kind": event.kind,
+        "sinks": event.sinks,
+    }
+
+
+def _of_attempt(attempt: Attempted) -> Activity:
+    finished_ms = attempt.started_ms + attempt.duration_ms
+    return {
+        "what": attempt.result,
+        "at_ms": finished_ms,
+        "sink": attempt.sink,
+        "source": attempt.source,
+        "id": attempt.id,
+        "kind": attempt.kind,
+        "status": attempt.status,
+        "reason": attempt.reason,
+        "duration_ms": attempt.duration_ms,
+        "lag_ms": finished_ms - attempt.received_ms,
+        "replay": attempt.replay,
+    }
+
+
+OPERATIONS = (
+    Operation(
+        "GET",
+        PATH,
+        watch,
+        {404: "There is no such sink in the config."},
+        stream={
+            "description": "One JSON object per `data:` line; `at` and `at_ms` are its time, and "
+            f"`what` its kind, which decides on the other fields:\n{_KINDS}",
+            "content": {"text/event-stream": {"schema": {"type": "string"}}},
+        },
+    ),
+)

@@ -11,8 +11,7 @@ from msgspec import Meta
 from msgspec.structs import astuple, replace
 from starlette.exceptions import HTTPException
 
-from relay.admin.api.filters import nothing_selected, require_known
-from relay.admin.api.parameters import Limit, Number, Text
+from relay.admin.api.parameters import Limit, Number, Text, nothing_selected, require_known
 from relay.admin.operation import Nothing, Operation
 from relay.admin.services import AdminServices
 from relay.core.event import Unreadable
@@ -241,13 +240,9 @@ async def _selected(admin: AdminServices, chosen: UnreadableFilter) -> Unreadabl
         reasons = await admin.store.unreadable.reasons(UnreadableSelection())
         return sorted({each.source for each in reasons})
 
-    await require_known("source", chosen.source, admin.rotations.sources, stored)
-    return UnreadableSelection(
-        source=chosen.source,
-        reason=chosen.reason,
-        since_ms=chosen.since_ms,
-        until_ms=chosen.until_ms,
-    )
+    await require_known("source", chosen.source, admin.sources, stored)
+    names = UnreadableFilter.__struct_fields__
+    return UnreadableSelection(**{name: getattr(chosen, name) for name in names})
 
 
 async def _one(admin: AdminServices, path: RequestId) -> UnreadableContent:

@@ -1,6 +1,6 @@
 """The page's app: checks who asks, and answers by the view, file or action of a path."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
@@ -15,19 +15,17 @@ from starlette.types import ASGIApp
 
 from relay.admin.operation import convert
 from relay.admin.page import assets, forms, lists, live, login
-from relay.admin.page.access.address import Refusal
+from relay.admin.page.access.address import EarlyRefusal, own_path
 from relay.admin.page.access.control import AccessControl
-from relay.admin.page.access.middleware import secured
-from relay.admin.page.access.redirects import own_path
+from relay.admin.page.access.headers import secured
 from relay.admin.page.access.visitor import Visitor
 from relay.admin.page.downloads import Rows, as_bytes, as_csv, as_json
 from relay.admin.page.frame import Frame
 from relay.admin.page.jobs import Jobs
-from relay.admin.page.notices import Notices
 from relay.admin.page.result_cache import CachedReads, ResultCache
-from relay.admin.page.view import Action, Download, Export, Table, View
+from relay.admin.page.view import Action, CsvTable, Download, Export, PageRoute, PageView
 from relay.admin.page.views import SECTIONS
-from relay.admin.page.visit import Done, Notice, Visit
+from relay.admin.page.visit import ActionResult, Notice, PageVisit
 from relay.admin.problem import Problem, problem_of
 from relay.admin.services import AdminServices
 from relay.core.errors import ConfigError, Stopping, StoreError
@@ -45,16 +43,16 @@ FORM_REFUSED = "This form is not valid any more. Reload the page."
 
 T = TypeVar("T")
 
-Handler = Callable[[Visit, Request], Awaitable[Response]]
+Handler = Callable[[PageVisit, Request], Awaitable[Response]]
 
 
-class Page:
+class PageHandler:
     """Answers the requests for views, actions and downloads."""
 
     def __init__(self, admin: AdminServices, access: AccessControl) -> None:
         self._admin = admin
         self._access = access
-        self._frame = Frame(Notices(admin.clock))
+        self._frame = Frame(admin.clock)
         self._jobs = Jobs(admin.activity, admin.clock)
         self._slow = ResultCache(admin.clock)
         self._streams = live.Streams()
@@ -63,20 +61,16 @@ class Page:
         routes = [Route("/assets/{name}", assets.serve)]
         routes += login.routes(self._access)
         routes.append(Route(LIVE, self._guarded(self._live)))
-        for section in SECTIONS:
-            for view in section.views:
-                methods = ["POST"] if view.is_form else ["GET"]
-                routes.append(Route(view.path, self._guarded(self._view(view)), methods=methods))
-            for table in section.tables:
-                routes.append(Route(table.path, self._guarded(self._table(table))))
-            for download in section.downloads:
-                routes.append(Route(download.path, self._guarded(self._download(download))))
-            for export in section.exports:
-                endpoint = self._guarded(self._export(export))
-                routes.append(Route(export.path, endpoint, methods=["POST"]))
-            for action in section.actions:
-                endpoint = self._guarded(self._action(action))
-                routes.append(Route(action.path, endpoint, methods=["POST"]))
+        handlers: Mapping[type[PageRoute], Callable[[Any], Handler]] = {
+            PageView: self._view,
+            CsvTable: self._table,
+            Download: self._download,
+            Export: self._export,
+            Action: self._action,
+        }
+        for each in (route for section in SECTIONS for route in section.routes):
+            endpoint = self._guarded(handlers[type(each)](each))
+            routes.append(Route(each.path, endpoint, methods=[each.method]))
         routes.append(Route("/{path:path}", self._guarded(_not_found)))
         return routes
 
@@ -104,9 +98,9 @@ class Page:
 
         return guarded
 
-    def _visit(self, request: Request, visitor: Visitor) -> Visit:
+    def _visit(self, request: Request, visitor: Visitor) -> PageVisit:
         place = self._access.place(request)
-        return Visit(
+        return PageVisit(
             admin=self._admin,
             visitor=visitor,
             origin=place.origin,
@@ -119,8 +113,8 @@ class Page:
             held=lists.held_of(request.headers.get(lists.HEADER, "")),
         )
 
-    def _view(self, view: View) -> Handler:
-        async def answer(visit: Visit, request: Request) -> Response:
+    def _view(self, view: PageView) -> Handler:
+        async def answer(visit: PageVisit, request: Request) -> Response:
             if view.admin_only:
                 visit.require_admin(PERSONAL)
             context = await view.read(visit, await self._parameters(visit, request, view))
@@ -128,14 +122,14 @@ class Page:
 
         return answer
 
-    async def _parameters(self, visit: Visit, request: Request, view: View) -> Any:
+    async def _parameters(self, visit: PageVisit, request: Request, view: PageView) -> Any:
         if not view.is_form:
             return forms.parameters(request, view.parameters)
         fields = await self._fields(visit, request, is_reading=True)
         return convert({**fields, **request.path_params}, view.parameters, strict=False)
 
     async def _fields(
-        self, visit: Visit, request: Request, *, is_reading: bool = False
+        self, visit: PageVisit, request: Request, *, is_reading: bool = False
     ) -> dict[str, str]:
         """Read a form; raises HTTPException if it is forged or forbidden for the role."""
         fields = await forms.form(request)
@@ -144,8 +138,8 @@ class Page:
             raise HTTPException(403, FORM_REFUSED)
         return fields
 
-    def _table(self, table: Table) -> Handler:
-        async def answer(visit: Visit, request: Request) -> Response:
+    def _table(self, table: CsvTable) -> Handler:
+        async def answer(visit: PageVisit, request: Request) -> Response:
             rows = table.read(visit, forms.parameters(request, table.parameters))
             if request.method == "HEAD":
                 rows = _first_rows(rows)
@@ -156,7 +150,7 @@ class Page:
         return answer
 
     def _download(self, download: Download) -> Handler:
-        async def answer(visit: Visit, request: Request) -> Response:
+        async def answer(visit: PageVisit, request: Request) -> Response:
             if download.admin_only:
                 visit.require_admin(PERSONAL)
             content = await download.read(visit, forms.parameters(request, download.parameters))
@@ -165,7 +159,7 @@ class Page:
         return answer
 
     def _export(self, export: Export) -> Handler:
-        async def answer(visit: Visit, request: Request) -> Response:
+        async def answer(visit: PageVisit, request: Request) -> Response:
             fields = await self._fields(visit, request)
             parameters = convert(fields, export.parameters, strict=False)
             parts = export.read(visit, parameters)
@@ -174,14 +168,14 @@ class Page:
         return answer
 
     def _action(self, action: Action) -> Handler:
-        async def answer(visit: Visit, request: Request) -> Response:
+        async def answer(visit: PageVisit, request: Request) -> Response:
             fields = await self._fields(visit, request, is_reading=action.is_reading)
             of_path, of_form = action.types
             try:
                 path = convert(dict(request.path_params), of_path, strict=False)
                 done = await action.perform(visit, path, convert(fields, of_form, strict=False))
             except (HTTPException, ConfigError, StoreError) as error:
-                done = Done(notice=Notice(text=_message(problem_of(error)), tone="bad"))
+                done = ActionResult(notice=Notice(text=_message(problem_of(error)), tone="bad"))
             if not action.is_reading:
                 self._slow.forget()
             to = done.to or _back(visit, request)
@@ -189,13 +183,13 @@ class Page:
 
         return answer
 
-    async def _live(self, visit: Visit, request: Request) -> Response:
+    async def _live(self, visit: PageVisit, request: Request) -> Response:
         is_authorized = partial(self._is_still_authorized, request)
         return self._streams.open(visit.admin, visit.visitor.identifier, is_authorized)
 
     async def _is_still_authorized(self, request: Request) -> bool:
         """Whether the visitor of a long response may still see the page."""
-        with suppress(Refusal, StoreError):
+        with suppress(EarlyRefusal, StoreError):
             return await self._access.visitor(request, active=False) is not None
         return False
 
@@ -215,13 +209,13 @@ async def _first_rows(rows: AsyncIterator[Rows]) -> AsyncIterator[Rows]:
     yield await anext(rows)
 
 
-async def _not_found(_: Visit, __: Request) -> Response:
+async def _not_found(_: PageVisit, __: Request) -> Response:
     raise HTTPException(404, "There is no such page.")
 
 
 def page_app(admin: AdminServices, access: AccessControl) -> ASGIApp:
     """Build the app of the page; without a login, unknown paths look like the others."""
-    app = Starlette(routes=Page(admin, access).routes())
+    app = Starlette(routes=PageHandler(admin, access).routes())
     app.router.redirect_slashes = False
     return secured(app, access)
 
@@ -231,7 +225,7 @@ def _message(problem: Problem) -> str:
     return f"{problem.detail} {faults}." if faults else problem.detail
 
 
-def _back(visit: Visit, request: Request) -> str:
+def _back(visit: PageVisit, request: Request) -> str:
     """Return the page that a form was on."""
     try:
         parts = urlsplit(request.headers.get("referer", ""))

@@ -1,16 +1,39 @@
 """The filter bar of a view: a form that makes the view's URL, and chips that drop a filter."""
 
+import re
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
+from msgspec import Meta
+from starlette.exceptions import HTTPException
 
-from relay.admin.page.visit import Visit
+from relay.admin.page.visit import PageVisit
+from relay.core.config_values import Duration, Moment
 
 ANY_KIND = "any, or video.*"
 SINCE = "2026-11-22, or 2h"
 UNTIL = "now"
 """Hints of the fields that several views have."""
+
+
+Time = Annotated[str, Meta(min_length=1, max_length=40)]
+
+_AGO = re.compile("[0-9]{1,6}(s|m|h|d)")
+_EXPECTED = "a time in UTC such as 2026-11-22 14:05, one with an offset, or 2h for 2 h ago"
+
+
+def moment(label: str, text: str | None, now_ms: int) -> int | None:
+    """Parse a time in UTC or with an offset, or how long ago it was; raises HTTPException."""
+    if text is None:
+        return None
+    text = text.strip()
+    try:
+        if _AGO.fullmatch(text):
+            return max(0, now_ms - Duration.parse(text))
+        return max(0, Moment.parse(text.removesuffix("UTC").strip()))
+    except ValueError:
+        raise HTTPException(400, f"{label}: expected {_EXPECTED}.") from None
 
 
 class Field(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,13 +94,13 @@ class FilterBar(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def filter_bar(
-    visit: Visit, fields: Sequence[Field], kept: Mapping[str, str] | None = None
+    visit: PageVisit, fields: Sequence[Field], kept: Mapping[str, str] | None = None
 ) -> FilterBar:
     """Build the bar of this view; each chip leads to the view without its field."""
     return FilterBar(fields=fields, chips=chips(visit, fields), kept=kept or {})
 
 
-def chips(visit: Visit, fields: Sequence[Field]) -> list[Chip]:
+def chips(visit: PageVisit, fields: Sequence[Field]) -> list[Chip]:
     """Describe the filled-in fields, each with the URL of this view without it."""
     return [
         Chip(

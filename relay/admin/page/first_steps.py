@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import msgspec
 
 from relay.admin.page.text.formats import iso
-from relay.admin.page.visit import Visit
+from relay.admin.page.visit import PageVisit
 from relay.core import signature
 from relay.core.authentication import SourceSettings
 from relay.core.event import WEBHOOK_TEST
@@ -27,7 +27,7 @@ class FirstStep(msgspec.Struct, frozen=True, kw_only=True):
     """How long the signature is taken."""
 
 
-def first_steps(visit: Visit) -> Sequence[FirstStep]:
+def first_steps(visit: PageVisit) -> Sequence[FirstStep]:
     """Describe each source of the config."""
     config = visit.admin.config()
     steps = []

@@ -30,7 +30,7 @@ Change = Literal["replay", "discard"]
 State = Literal["counting", "counted", "expired", "changing", "done", "stopped", "failed"]
 
 
-class Part(msgspec.Struct, frozen=True, kw_only=True):
+class DeliveryGroup(msgspec.Struct, frozen=True, kw_only=True):
     """Deliveries with the same sink, kind and reason; None where it makes no difference."""
 
     sink: str
@@ -55,7 +55,7 @@ class Job(msgspec.Struct, eq=False, kw_only=True):
     share: float | None = 0.0
     """How much is done, 0 to 1; None if that is unknown."""
     count: int = 0
-    parts: Sequence[Part] = ()
+    parts: Sequence[DeliveryGroup] = ()
     nothing: str | None = None
     """Why nothing matches."""
     changed: int = 0

@@ -45,7 +45,7 @@ def held_of(header: str) -> Held:
     }
 
 
-class Listed(msgspec.Struct, frozen=True):
+class ListPage(msgspec.Struct, frozen=True):
     """A page of a list, and what its table tells the script."""
 
     response: Any
@@ -64,19 +64,19 @@ class ListReader(msgspec.Struct, frozen=True):
     """Field of a row by which the list is in order."""
     estimate: Estimate | None = None
 
-    async def page(self, held: Held, name: str, page: Any) -> Listed:
+    async def page(self, held: Held, name: str, page: Any) -> ListPage:
         """Read one page, or the rows of it that are held."""
         if page.before is not None:
-            return Listed(await self.read(page), {"id": name, "data-hold": "always"})
+            return ListPage(await self.read(page), {"id": name, "data-hold": "always"})
         if name in held:
             return await self._held(name, held[name], page)
         response = await self.read(page)
         shown = self._positions(response)
         newest = shown[0] if shown else 0
         oldest = 0 if response.next is None else shown[-1] if shown else response.next
-        return Listed(response, _attributes(name, Range(newest, oldest)))
+        return ListPage(response, _attributes(name, Range(newest, oldest)))
 
-    async def _held(self, name: str, span: Range, page: Any) -> Listed:
+    async def _held(self, name: str, span: Range, page: Any) -> ListPage:
         more = min(2 * page.limit, PAGE_MAX)
         response = await self.read(replace(page, before=span.newest + 1, limit=more))
         if span.oldest:
@@ -87,7 +87,7 @@ class ListReader(msgspec.Struct, frozen=True):
             ]
             response = replace(response, **{self.rows: kept, "next": span.oldest})
         count, is_over = await self._newer(span, page)
-        return Listed(response, _attributes(name, span, count, is_over=is_over))
+        return ListPage(response, _attributes(name, span, count, is_over=is_over))
 
     async def _newer(self, span: Range, page: Any) -> tuple[int, bool]:
         """Count the rows above the held ones; returns whether there are more than that."""

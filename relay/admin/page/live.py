@@ -36,6 +36,7 @@ OWN_MAX = 8
 """Streams of one session: a browser opens six at most, and some may have been left behind."""
 
 Topic = Literal["events", "deliveries", "sinks", "config", "changes"]
+EVERY_TOPIC: Sequence[Topic] = get_args(Topic)
 
 TOPICS: Mapping[str, Topic] = {
     "accepted": "events",
@@ -65,7 +66,7 @@ Counts = tuple[Mapping[Topic, int], int]
 _HEADERS = {**FRESH, "X-Accel-Buffering": "no"}
 
 
-class Stream(msgspec.Struct, eq=False):
+class LiveStream(msgspec.Struct, eq=False):
     """One open stream; it ends itself soon after `is_ended` is set."""
 
     owner: bytes | None
@@ -77,7 +78,7 @@ class Streams:
     """The open streams; they leave connections of the listener to others, such as scrapers."""
 
     def __init__(self) -> None:
-        self._open: list[Stream] = []
+        self._open: list[LiveStream] = []
 
     def open(
         self,
@@ -90,7 +91,7 @@ class Streams:
         One too many ends the oldest of the session with the most; its page connects again.
         """
         self._make_room(owner)
-        stream = Stream(owner)
+        stream = LiveStream(owner)
         self._open.append(stream)
         lines = self._lines(admin, stream, is_authorized)
         return StreamingResponse(lines, 200, _HEADERS, "text/event-stream")
@@ -108,7 +109,7 @@ class Streams:
         self._open.remove(oldest)
 
     async def _lines(
-        self, admin: AdminServices, stream: Stream, is_authorized: Callable[[], Awaitable[bool]]
+        self, admin: AdminServices, stream: LiveStream, is_authorized: Callable[[], Awaitable[bool]]
     ) -> AsyncGenerator[bytes, None]:
         checked_s = admin.clock.monotonic()
         try:
@@ -125,7 +126,7 @@ class Streams:
 
 async def changes(
     admin: AdminServices,
-    stream: Stream,
+    stream: LiveStream,
     *,
     interval_s: float = INTERVAL_S,
     heartbeat_s: float = HEARTBEAT_S,
@@ -152,7 +153,7 @@ async def changes(
 
 
 def _counts(admin: AdminServices) -> Counts:
-    counts: dict[Topic, int] = dict.fromkeys(get_args(Topic), 0)
+    counts: dict[Topic, int] = dict.fromkeys(EVERY_TOPIC, 0)
     activities = admin.activity.counts
     for what, count in activities.items():
         counts[TOPICS[what]] += count

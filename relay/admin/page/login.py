@@ -8,9 +8,9 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from relay.admin.page import rendering
+from relay.admin.page.access.address import own_path, own_target
 from relay.admin.page.access.control import AccessControl, LoggedIn, LoginRefused
 from relay.admin.page.access.headers import LOGOUT_HEADERS
-from relay.admin.page.access.redirects import own_path, own_target
 from relay.admin.page.forms import SMALL_MAX, form
 from relay.core.errors import StoreError
 

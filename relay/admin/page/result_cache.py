@@ -26,7 +26,7 @@ RUNNING_MAX = 16
 pile them up, nor keep others from reads of another kind."""
 
 
-class _Kept(msgspec.Struct, frozen=True):
+class _CachedResult(msgspec.Struct, frozen=True):
     begun_s: float
     until_s: float
     result: Any
@@ -37,7 +37,7 @@ class ResultCache:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._kept: OrderedDict[Hashable, _Kept] = OrderedDict()
+        self._kept: OrderedDict[Hashable, _CachedResult] = OrderedDict()
         self._running: dict[Hashable, asyncio.Task[Any]] = {}
 
     async def get(self, key: Hashable, read: Callable[[], Awaitable[T]]) -> T:
@@ -93,7 +93,7 @@ class ResultCache:
         self._kept.pop(key, None)
         if ended_s - started_s > QUICK_S:
             until_s = ended_s + REST * (ended_s - started_s)
-            self._kept[key] = _Kept(started_s, until_s, result)
+            self._kept[key] = _CachedResult(started_s, until_s, result)
             if len(self._kept) > KEPT_MAX:
                 self._kept.popitem(last=False)
         return result

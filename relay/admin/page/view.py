@@ -1,25 +1,39 @@
-"""Declarations of views and actions; their signatures describe the parameters."""
+"""Declarations of what the page serves; the functions' signatures describe the parameters."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import msgspec
 
-from relay.admin.page.downloads import Rows
 from relay.admin.page.live import Topic
-from relay.admin.page.visit import Context, Done
+from relay.admin.page.visit import ActionResult
 
 
-class View(msgspec.Struct, frozen=True, kw_only=True):
-    """A page at a path: `read(visit, parameters)` returns the values for the template.
-
-    `parameters` is a struct, filled from path and query; a bad value is a 400.
-    """
+class PageRoute(msgspec.Struct, frozen=True):
+    """A path of the page."""
 
     path: str
+
+    @property
+    def method(self) -> str:
+        return "GET"
+
+
+class _Reading(PageRoute, frozen=True):
+    """A path whose `read(visit, parameters)` takes a struct of path and query, else a 400."""
+
+    read: Callable[..., Any]
+
+    @property
+    def parameters(self) -> Any:
+        return list(self.read.__annotations__.values())[1]
+
+
+class PageView(_Reading, frozen=True):
+    """A page: `read` returns the values for the template."""
+
     title: str
     template: str
-    read: Callable[..., Awaitable[Context]]
     topics: Sequence[Topic] = ()
     """Changes that make an open page read itself again."""
     admin_only: bool = False
@@ -28,64 +42,53 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it answers a POST, with parameters from path and form; it must change nothing."""
 
     @property
-    def parameters(self) -> Any:
-        return list(self.read.__annotations__.values())[1]
+    def method(self) -> str:
+        return "POST" if self.is_form else "GET"
 
 
-class Table(msgspec.Struct, frozen=True, kw_only=True):
-    """A table as CSV: `read(visit, parameters)` yields its rows part by part, the names first.
+class CsvTable(_Reading, frozen=True):
+    """A table as CSV: `read` yields its rows part by part, the names first.
 
     It is sent while it is read, so that it may have as many rows as the store.
     """
 
-    path: str
     file: str
-    read: Callable[..., AsyncIterator[Rows]]
-
-    @property
-    def parameters(self) -> Any:
-        return list(self.read.__annotations__.values())[1]
 
 
-class Download(msgspec.Struct, frozen=True, kw_only=True):
-    """Bytes as a file, which no browser opens: `read(visit, parameters)` returns them."""
+class Download(_Reading, frozen=True):
+    """Bytes as a file, which no browser opens: `read` returns them."""
 
-    path: str
     file: str
     """Its name, with the path's parameters in braces."""
-    read: Callable[..., Awaitable[bytes]]
     admin_only: bool = False
 
-    @property
-    def parameters(self) -> Any:
-        return list(self.read.__annotations__.values())[1]
 
-
-class Export(msgspec.Struct, frozen=True, kw_only=True):
-    """Personal data as a file: `read(visit, parameters)` yields its parts, for a POST of admins.
+class Export(_Reading, frozen=True):
+    """Personal data as a file: `read` yields its parts, for a POST of admins.
 
     The fields of the form, which may be an address, stand in no URL.
     """
 
-    path: str
     file: str
-    read: Callable[..., AsyncIterator[bytes]]
 
     @property
-    def parameters(self) -> Any:
-        return list(self.read.__annotations__.values())[1]
+    def method(self) -> str:
+        return "POST"
 
 
-class Action(msgspec.Struct, frozen=True, kw_only=True):
+class Action(PageRoute, frozen=True):
     """A form's target: `perform(visit, path, form)` makes the change.
 
     `path` and `form` are structs; empty fields count as absent.
     """
 
-    path: str
-    perform: Callable[..., Awaitable[Done]]
+    perform: Callable[..., Awaitable[ActionResult]]
     is_reading: bool = False
     """Set for a form that changes nothing; viewers may send it, so it checks the role itself."""
+
+    @property
+    def method(self) -> str:
+        return "POST"
 
     @property
     def types(self) -> tuple[Any, Any]:
@@ -94,14 +97,10 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True):
-    """A part of the page: an entry of the navigation with its views."""
+    """A part of the page: an entry of the navigation, and what it serves, its first view first."""
 
     name: str
     path: str
     key: str
     """Letter that opens it after `g`."""
-    views: Sequence[View]
-    actions: Sequence[Action] = ()
-    tables: Sequence[Table] = ()
-    downloads: Sequence[Download] = ()
-    exports: Sequence[Export] = ()
+    routes: Sequence[PageRoute]

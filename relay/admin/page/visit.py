@@ -1,6 +1,7 @@
 """One request of the page: who asks, and what views need to answer."""
 
 from collections.abc import AsyncIterator, Mapping
+from functools import partial
 from typing import Any, Literal
 from urllib.parse import urlencode
 
@@ -10,11 +11,11 @@ from starlette.exceptions import HTTPException
 
 from relay.admin.api import OPERATIONS
 from relay.admin.api.parameters import PAGE_MAX
-from relay.admin.audit import Client
+from relay.admin.audit import Caller
 from relay.admin.operation import Handler
 from relay.admin.page.access.visitor import Visitor
 from relay.admin.page.jobs import Jobs
-from relay.admin.page.lists import Held
+from relay.admin.page.lists import Held, ListPage, ListReader
 from relay.admin.page.result_cache import CachedReads
 from relay.admin.services import AdminServices
 from relay.core.addresses import ADDRESS, AT
@@ -33,7 +34,7 @@ PERSONAL_FIELDS = frozenset({"email", "person", "words"})
 """Fields of a filter or a request that viewers do not see."""
 
 
-class Visit(msgspec.Struct, frozen=True, kw_only=True):
+class PageVisit(msgspec.Struct, frozen=True, kw_only=True):
     """One request; times are milliseconds since the epoch."""
 
     admin: AdminServices
@@ -94,8 +95,15 @@ class Visit(msgspec.Struct, frozen=True, kw_only=True):
 
     async def run(self, handler: Handler, *arguments: object, **more: object) -> Any:
         """Run an operation of the API; a change is audited. Raises as the API does."""
-        client = Client(address=self.visitor.address, via="page")
+        client = Caller(address=self.visitor.address, via="page")
         return await _OPERATIONS[handler].run(self.admin, client, *arguments, **more)
+
+    async def page(
+        self, handler: Handler, page: Any, *, rows: str, position: str = "id", name: str = "rows"
+    ) -> ListPage:
+        """Read one page of an operation's list, or the rows that an open page holds by a name."""
+        reader = ListReader(partial(self.run, handler), rows, position)
+        return await reader.page(self.held, name, page)
 
     async def pages(self, handler: Handler, first: Any) -> AsyncIterator[Any]:
         """Yield the responses of an operation that lists something, from this page to the end."""
@@ -115,11 +123,11 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True):
     tone: Literal["ok", "warn", "bad"] = "ok"
 
 
-class Done(msgspec.Struct, frozen=True, kw_only=True):
+class ActionResult(msgspec.Struct, frozen=True, kw_only=True):
     """The end of an action: where to go, and what to say there."""
 
     to: str | None = None
-    """A URL of `Visit.url`; by default the page that the form was on."""
+    """A URL of `PageVisit.url`; by default the page that the form was on."""
     notice: Notice | None = None
 
 

@@ -21,7 +21,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
     severity: Severity
     what: str
-    since_ms: int | None
+    since_ms: int | None = None
     """Milliseconds since the epoch; None if unknown."""
     why: str
     next: str

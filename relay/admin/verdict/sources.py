@@ -139,7 +139,6 @@ def _clock(source: SourceFacts, clock: str, *, is_untimely: bool) -> Iterator[Fi
         yield Finding(
             severity="ticket",
             what=f"{state} (source {source.name})",
-            since_ms=None,
             why="an offset beyond the source's tolerance makes it refuse every event",
             next="timedatectl status",
             runbook="relayclockskew",

@@ -25,7 +25,6 @@ def findings(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             severity="info",
             what="the relay is stopping",
-            since_ms=None,
             why="senders get 503 until it has started again",
             next="relay status",
             runbook="relaydiskfilling",
@@ -58,7 +57,6 @@ def _disk(store: StoreFacts) -> Iterator[Finding]:
         yield Finding(
             severity="ticket",
             what="the disk of the store is nearly full",
-            since_ms=None,
             why=f"{space}; the store takes {size(disk.store_bytes)}",
             next=show_disk,
         )
@@ -66,7 +64,6 @@ def _disk(store: StoreFacts) -> Iterator[Finding]:
         yield Finding(
             severity="ticket",
             what=f"the store's log has grown to {size(disk.log_bytes)}",
-            since_ms=None,
             why="a reader, such as a forgotten sqlite3, keeps it from being written home",
             next=f"lsof +D {shlex.quote(store.folder)}",
         )
@@ -90,7 +87,6 @@ def _clock_offset(store: StoreFacts) -> Iterator[Finding]:
         yield Finding(
             severity="ticket",
             what=f"this host's clock is {offset}",
-            since_ms=None,
             why="one of them is wrong; the relay goes by the database's, its log by this host's",
             next="timedatectl status",
             runbook="relayclockoffset",
@@ -102,7 +98,6 @@ def _content(store: StoreFacts) -> Iterator[Finding]:
         yield Finding(
             severity="ticket",
             what="the store cannot be read: this status is incomplete",
-            since_ms=None,
             why=store.unread,
             next="relay store check",
             runbook="relaynotready",
@@ -111,7 +106,6 @@ def _content(store: StoreFacts) -> Iterator[Finding]:
         yield Finding(
             severity="ticket",
             what="the database is not set up as the relay needs it",
-            since_ms=None,
             why="{reason}: {advice}".format(**warning.fields),
             next="relay check-config --connect",
         )
@@ -119,7 +113,6 @@ def _content(store: StoreFacts) -> Iterator[Finding]:
         yield Finding(
             severity="info",
             what="the whole store is being checked",
-            since_ms=None,
             why="it was not closed cleanly before this start",
             next="relay store check",
         )

@@ -14,11 +14,11 @@ import httpx
 import msgspec
 import uvloop
 
-from relay.app.service import Host, Service, unless
+from relay.app.service import ProcessHooks, Service, unless
 from relay.cli.demo.environment import Environment, Listening, pipe, read_lines
 from relay.cli.demo.screen import Screen
 from relay.cli.demo.script import PACE_S, Script
-from relay.cli.parameters import Number, WholeNumber
+from relay.cli.parameters import NumberRange, WholeNumber
 from relay.config import load
 from relay.core.clock import SystemClock
 from relay.core.config_values import Secret
@@ -51,7 +51,7 @@ class _Options(msgspec.Struct, frozen=True, kw_only=True):
 )
 @click.option(
     "--every",
-    type=Number(0, 3600),
+    type=NumberRange(0, 3600),
     default=PACE_S,
     show_default=True,
     metavar="SECONDS",
@@ -125,7 +125,7 @@ async def _relay(
     requests = StopRequests(clock, stop=stop.set, cut_off=cut_off.set)
     config = load(environment.config)
     log.configure(config.log)
-    host = Host(sockets={"public": listening.public, "admin": listening.admin})
+    host = ProcessHooks(sockets={"public": listening.public, "admin": listening.admin})
     with (
         stop_signals.following(asyncio.get_running_loop(), requests),
         pipe() as (read_end, write_end),

@@ -3,15 +3,19 @@
 import asyncio
 import shutil
 from datetime import datetime
+from typing import Literal
 
 import click
 import msgspec
 import orjson
 
 from relay.cli.demo.environment import Environment
-from relay.cli.demo.opening import AGAIN, FORGED
 from relay.sandbox.model import Attempt
 from relay.video_service.sender import SendOutcome
+
+Repeat = Literal["the same again", "forged"]
+AGAIN: Repeat = "the same again"
+FORGED: Repeat = "forged"
 
 OTHERS_SHOWN = 5
 """Lines per second for events of other senders; further ones are only counted."""

@@ -1,23 +1,77 @@
-"""The course of the demo: its opening, then the viewers."""
+"""The course of the demo: one event of each kind, the same again, a forgery, then the viewers."""
 
 import asyncio
 import sys
 from collections import Counter
+from collections.abc import Callable
 
 import click
+import msgspec
 import orjson
 
-from relay.cli.demo.opening import AGAIN, FORGED, OPENING, Act, Repeat
-from relay.cli.demo.screen import Answered, Screen
+from relay.cli.demo.screen import AGAIN, FORGED, Answered, Repeat, Screen
 from relay.cli.send.load import sample
 from relay.core.clock import SystemClock
 from relay.core.event import LEAD_CAPTURED
 from relay.sandbox.model import Attempt
 from relay.sandbox.sandbox import Sandbox
+from relay.sandbox.viewing import Visit
 from relay.video_service.sender import Sender
 
 PACE_S = 1.5
 DELIVERY_DEADLINE_S = 5.0
+
+
+_LINK = "https://files.example.com/quarterly-report.mp4"
+_FIELDS = {"company": "Northwind & Sons", "message": "Please call me next week."}
+
+
+class Act(msgspec.Struct, frozen=True):
+    """A change at the video service, and how many events follow from it."""
+
+    perform: Callable[[Sandbox], object]
+    events: int
+
+
+def _capture_lead(sandbox: Sandbox) -> None:
+    """A stranger begins to watch, and says who it is; so the view counts as well."""
+    videos = sandbox.workspace.videos.values()
+    ready = next(video for video in videos if video.status == "ready")
+    session = sandbox.viewing.begin(ready.id, Visit(utm={"source": "newsletter"}))
+    sandbox.viewing.submit(
+        session.id, email="ada.moreau@example.com", name="Ada Moreau", fields=_FIELDS
+    )
+    sandbox.viewing.end(session.id)
+
+
+def _upload(sandbox: Sandbox) -> None:
+    sandbox.library.add(title="Quarterly report")
+
+
+def _fail(sandbox: Sandbox) -> None:
+    video = sandbox.library.import_from(_LINK, title="Quarterly report, again")
+    sandbox.library.fail(video.id, message=None)
+
+
+def _trash(sandbox: Sandbox) -> None:
+    failed = next(video for video in sandbox.workspace.videos.values() if video.status == "failed")
+    sandbox.library.trash(failed.id)
+
+
+def _send_test(sandbox: Sandbox) -> None:
+    for endpoint in sandbox.workspace.endpoints:
+        sandbox.webhooks.send_test(endpoint)
+
+
+OPENING: tuple[Act | Repeat, ...] = (
+    Act(_capture_lead, events=2),
+    AGAIN,
+    FORGED,
+    Act(_upload, events=2),
+    Act(_fail, events=2),
+    Act(_trash, events=1),
+    Act(_send_test, events=1),
+)
 
 
 class Script:

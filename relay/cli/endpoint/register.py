@@ -4,22 +4,27 @@ import ipaddress
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Literal
+from urllib.parse import quote
 
 import click
 import httpx
 from msgspec.structs import replace
 
-from relay.cli.endpoint.notes import note
-from relay.cli.output import safe
+from relay.cli.client import connected
+from relay.cli.output import Output, safe
 from relay.cli.parameters import parsed
-from relay.cli.printing import Output
 from relay.cli.private_file import SecretFile
 from relay.cli.sender_api import SenderApi, sender_command
 from relay.cli.subscription import listed, parse_events
+from relay.cli.target import RelayTarget
+from relay.core.errors import RelayError
 from relay.video_service.api.client import Api
 from relay.video_service.api.errors import ServiceApiError
 from relay.video_service.api.records import Registration, Webhook
 from relay.video_service.sender import parse_url
+
+NOTE_TIMEOUT_S = 5.0
 
 
 @click.command()
@@ -153,3 +158,20 @@ def _lines(
 def _quoted(text: str) -> str:
     """Quote a text for TOML, whose basic strings JSON's are a part of."""
     return json.dumps(text)
+
+
+def note(
+    sender: SenderApi, change: Literal["registered", "removed"], endpoint: str | None
+) -> str | None:
+    """Notify the running relay of a changed endpoint, for its status; return why that failed.
+
+    The video service reports no such change, and a relay that is down never fails the command.
+    """
+    target = RelayTarget(path=sender.file, url=None, token=None)
+    try:
+        with connected(target, timeout=NOTE_TIMEOUT_S) as client:
+            order = {"change": change, "endpoint": endpoint}
+            client.post(f"/sources/{quote(sender.source, safe='')}/endpoint", order)
+    except RelayError as error:
+        return safe(str(error))
+    return None

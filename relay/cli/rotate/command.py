@@ -1,18 +1,28 @@
-"""The group of `relay rotate`, and its commands for a rotation by hand."""
+"""The commands of `relay rotate`: a whole rotation, and its steps by hand."""
 
+import time
 from collections.abc import Iterator
-from urllib.parse import quote
+from contextlib import suppress
 
 import click
 
-from relay.cli.client import Client, relay_command
+from relay.cli.client import AdminClient, JsonObject, connected, relay_command
 from relay.cli.moments import duration
-from relay.cli.output import moment, pairs, when
-from relay.cli.parameters import name_option, parsed
-from relay.cli.printing import Output
-from relay.cli.responses import Document
-from relay.cli.rotate.run import run
-from relay.cli.rotate.view import counts, finished
+from relay.cli.output import Output, moment, pairs, printing, when
+from relay.cli.parameters import name_option, named, parsed
+from relay.cli.private_file import SecretFile
+from relay.cli.rotate.rotation import (
+    Journal,
+    RelaySide,
+    RotationRun,
+    counts,
+    finished,
+    rotation_path,
+)
+from relay.cli.sender_api import sender_api
+from relay.cli.target import RelayTarget, relay_options
+from relay.config import load_sources
+from relay.config.secret_files import secret_file
 from relay.core.config_values import Duration
 
 source_option = name_option("source", "The source whose secret changes.", required=True)
@@ -32,7 +42,40 @@ def rotate() -> None:
     """Change a source's secret without losing an event."""
 
 
-rotate.add_command(run)
+@rotate.command()
+@source_option
+@click.option("--label", metavar="LABEL", help="Which of its secrets, where it has several.")
+@relay_options
+@printing
+def run(*, target: RelayTarget, source: str, label: str | None) -> Output:
+    """Rotate a source's secret through the sender's API, without losing an event.
+
+    Run it again if it was interrupted: it says where it was, and goes on. It writes the new secret
+    to the file behind the config's `file:`, so it runs where the relay does.
+    """
+    now_ms = time.time_ns() // 1_000_000
+    settings = named("source", source, load_sources(target.config))
+    sender = sender_api(target.config, source)
+    path = secret_file(target.config, settings, label=label, now_ms=now_ms)
+    with SecretFile.known(path) as file, connected(target) as client:
+        rotation = RotationRun(
+            sender,
+            file,
+            RelaySide(client, source),
+            Journal(file.path, endpoint=sender.endpoint),
+            say=_say,
+        )
+        try:
+            return rotation.run(now_ms=now_ms)
+        except KeyboardInterrupt:
+            _say("interrupted: run the command again, and it goes on")
+            raise
+
+
+def _say(line: str) -> None:
+    # On stderr, because stdout is for the result; a terminal that has gone stops no rotation.
+    with suppress(OSError):
+        click.echo(line, err=True)
 
 
 @rotate.command()
@@ -46,12 +89,12 @@ rotate.add_command(run)
     help="Duration, at most 1h.",
 )
 @relay_command
-def begin(client: Client, *, source: str, length: Duration) -> Output:
+def begin(client: AdminClient, *, source: str, length: Duration) -> Output:
     """Keep requests that match no secret of a source for a while; they are still refused.
 
     Begin before you change the secret at the sender. A second call extends the time.
     """
-    view = client.post(_url(source), {"duration_ms": int(length)})
+    view = client.post(rotation_path(source), {"duration_ms": int(length)})
     lines = (
         f"{source}: armed until {moment(view['until_ms'])}.",
         "Now rotate the secret at the sender, put the new one into the config, then run:",
@@ -63,22 +106,22 @@ def begin(client: Client, *, source: str, length: Duration) -> Output:
 @rotate.command()
 @source_option
 @relay_command
-def finish(client: Client, *, source: str) -> Output:
+def finish(client: AdminClient, *, source: str) -> Output:
     """Reload the config, accept the kept requests that it verifies, and stop keeping others."""
-    view = client.post(f"{_url(source)}/finish")
+    view = client.post(f"{rotation_path(source)}/finish")
     return Output(view, finished(source, view))
 
 
 @rotate.command()
 @source_option
 @relay_command
-def status(client: Client, *, source: str) -> Output:
+def status(client: AdminClient, *, source: str) -> Output:
     """Show the state of a rotation."""
-    view = client.get(_url(source))
+    view = client.get(rotation_path(source))
     return Output(view, _state(source, view))
 
 
-def _state(source: str, view: Document) -> Iterator[str]:
+def _state(source: str, view: JsonObject) -> Iterator[str]:
     if view["state"] == "none":
         yield f"{source}: no rotation, or it has expired."
         return
@@ -89,7 +132,3 @@ def _state(source: str, view: Document) -> Iterator[str]:
         for name in ("begun", "until", "expires")
     ]
     yield from pairs([*times, *counts(view)], indent="  ")
-
-
-def _url(source: str) -> str:
-    return f"/sources/{quote(source, safe='')}/rotation"

@@ -2,35 +2,32 @@
 
 import asyncio
 import itertools
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 import click
 import httpx
 import uvloop
 
-from relay.cli.destination import DEFAULT_SECRET, DEFAULT_URL, destination
-from relay.cli.parameters import (
-    Number,
-    WholeNumber,
-    config_option,
-    json_option,
-    name_option,
-    parsed,
-    per_second,
-)
+from relay.cli import parameters
 from relay.cli.send.load import Load, OutgoingEvent, Tally, sample
-from relay.cli.send.report import Report
+from relay.cli.send.report import SendReport
+from relay.core.authentication import SourceSettings
 from relay.core.clock import SystemClock
 from relay.core.config_values import Secret
 from relay.core.delivery_rules import WAITS_S
+from relay.core.errors import ConfigError
 from relay.core.event import KINDS
 from relay.video_service.sender import Sender, parse_url
 
 ALL = "all"
 CONCURRENCY = 16
+DEFAULT_URL = "http://127.0.0.1:8080/webhooks"
+
+DEFAULT_SECRET = "env:RELAY_SECRET"  # noqa: S105 - a reference, not a secret
 
 
 @click.command()
@@ -38,31 +35,33 @@ CONCURRENCY = 16
 @click.option(
     "--url",
     metavar="URL",
-    callback=parsed(parse_url),
+    callback=parameters.parsed(parse_url),
     help=f"Where to send; default: the config's source, else {DEFAULT_URL}.",
 )
 @click.option(
     "--secret",
     metavar="REF",
-    callback=parsed(Secret.resolve),
+    callback=parameters.parsed(Secret.resolve),
     help=f"env:NAME, file:/path or the secret; default: the config's, else {DEFAULT_SECRET}.",
 )
-@config_option
-@name_option(
+@parameters.config_option
+@parameters.name_option(
     "source", "The config's source to send to; default: the one with the URL's path, or the first."
 )
 @click.option(
-    "--count", type=WholeNumber(min=1), help="Send this many events, and print a summary."
+    "--count",
+    type=parameters.WholeNumber(min=1),
+    help="Send this many events, and print a summary.",
 )
 @click.option(
     "--rate",
     metavar="R",
-    callback=parsed(per_second),
+    callback=parameters.parsed(parameters.per_second),
     help="Events per second; default: as fast as responses come.",
 )
 @click.option(
     "--concurrency",
-    type=WholeNumber(1, 1000),
+    type=parameters.WholeNumber(1, 1000),
     default=CONCURRENCY,
     show_default=True,
     help="Maximum number of concurrent requests.",
@@ -76,12 +75,12 @@ CONCURRENCY = 16
 )
 @click.option(
     "--time-scale",
-    type=Number(0, 100),
+    type=parameters.NumberRange(0, 100),
     default=1.0,
     show_default=True,
     help="Multiply the waits of --retry, for trials: 0.01 makes 20 s 0.2 s.",
 )
-@json_option
+@parameters.json_option
 @click.pass_context
 def send(
     context: click.Context,
@@ -118,7 +117,7 @@ def send(
     clock = SystemClock()
     tally = Tally(total)
     load = Load(tally, clock=clock, rate=rate, concurrency=concurrency if count else 1)
-    report = Report(tally, each_attempt=count is None, as_json=as_json)
+    report = SendReport(tally, each_attempt=count is None, as_json=as_json)
     create_sender = partial(
         Sender,
         target.url,
@@ -139,7 +138,10 @@ def send(
 
 
 async def _send(
-    create_sender: Callable[[], Sender], load: Load, events: Iterator[OutgoingEvent], report: Report
+    create_sender: Callable[[], Sender],
+    load: Load,
+    events: Iterator[OutgoingEvent],
+    report: SendReport,
 ) -> None:
     async with create_sender() as sender, asyncio.TaskGroup() as group:
         showing = group.create_task(report.show_progress())
@@ -154,3 +156,60 @@ def _samples(event: str, count: int) -> Iterator[OutgoingEvent]:
 
 def _copies(body: bytes, count: int) -> Iterator[OutgoingEvent]:
     return itertools.repeat(OutgoingEvent("", "", body), count)
+
+
+class Destination(NamedTuple):
+    """A source's URL, a valid secret of it, and its signature header."""
+
+    url: httpx.URL
+    secret: Secret
+    header: str = "Service-Signature"
+
+
+def destination(
+    *, url: httpx.URL | None, secret: Secret | None, path: Path | None, source: str | None
+) -> Destination:
+    """Complete the options from the config; raises ConfigError if it is needed and faulty."""
+    if url is not None and secret is not None and source is None:
+        return Destination(url, secret)
+    # Imported here, because `send --help` and a send with both options do not need it.
+    from relay.config import default_path, load_listen_address, load_sources  # noqa: PLC0415
+
+    file = path or default_path()
+    if path is None and source is None and not file.exists():
+        return Destination(url or parse_url(DEFAULT_URL), secret or _default_secret())
+    try:
+        chosen = _chosen(load_sources(file), name=source, url=url)
+        address = load_listen_address(file)
+    except ConfigError as error:
+        error.add_note("to send without this config, give --url and --secret")
+        raise
+    return Destination(
+        url or parse_url(address.url() + chosen.path),
+        secret or _valid_secret(chosen),
+        chosen.signature_header,
+    )
+
+
+def _chosen(
+    sources: tuple[SourceSettings, ...], *, name: str | None, url: httpx.URL | None
+) -> SourceSettings:
+    if name is not None:
+        return parameters.named("source", name, sources)
+    of_url = (source for source in sources if url is not None and source.path == url.path)
+    return next(of_url, sources[0])
+
+
+def _valid_secret(source: SourceSettings) -> Secret:
+    now_ms = time.time_ns() // 1_000_000
+    valid = (key for key in source.secrets if key.until is None or key.until > now_ms)
+    return next(valid, source.secrets[0]).secret
+
+
+def _default_secret() -> Secret:
+    try:
+        return Secret.resolve(DEFAULT_SECRET)
+    except ValueError as error:
+        raise click.BadParameter(
+            f"{error}, and there is no config; set it, or give --secret", param_hint="--secret"
+        ) from None

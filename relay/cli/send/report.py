@@ -42,7 +42,7 @@ def describe_failure(attempted_status: int | None, reason: str) -> str:
     return reason
 
 
-class Report:
+class SendReport:
     """Prints each attempt, or progress and a summary for many events."""
 
     def __init__(self, tally: Tally, *, each_attempt: bool, as_json: bool) -> None:

@@ -9,28 +9,10 @@ from typing import get_args
 from relay.core.delivery import Result
 from relay.core.event import LEAD_CAPTURED, MILESTONES, Outcome
 from relay.core.totals import Total
-from relay.telemetry.metrics.cluster import ClusterMetrics
+from relay.telemetry.metrics import labels
 from relay.telemetry.metrics.flow import FlowMetrics
-from relay.telemetry.metrics.labels import (
-    ALL_KINDS,
-    ATTEMPT,
-    CODES,
-    DROPPED,
-    ENRICHED,
-    FAST,
-    LAG,
-    LIMITS,
-    LISTENERS,
-    NOT_HTTP,
-    REASONS,
-    SETTLED,
-    SKEW,
-    STATES,
-    WAITS,
-)
-from relay.telemetry.metrics.outages import OutageMetrics
-from relay.telemetry.metrics.process import ProcessMetrics
 from relay.telemetry.metrics.registry import OPEN, Registry
+from relay.telemetry.metrics.relay import ClusterMetrics, OutageMetrics, ProcessMetrics
 from relay.telemetry.metrics.store import StoreMetrics
 
 UNKNOWN = "unknown"
@@ -60,7 +42,7 @@ class Metrics:
         self._define_for_sources()
         self._define_for_sinks()
         self._requests.create(source=UNKNOWN)
-        for code in NOT_HTTP:
+        for code in labels.NOT_HTTP:
             self._requests.create(source=UNKNOWN, code=code)
         self._rejected.create(source=UNKNOWN)
         for source in sources:
@@ -72,24 +54,24 @@ class Metrics:
         self._limited = self._registry.counter(
             "relay_connections_limited_total",
             "Connections closed, refused or delayed because of a limit.",
-            {"listener": LISTENERS, "reason": LIMITS},
+            {"listener": labels.LISTENERS, "reason": labels.LIMITS},
         )
         self._enriched = self._registry.counter(
             "relay_enrichments_total",
             "Leads for sinks with enrich, by what came of asking what the person has watched.",
-            {"result": ENRICHED},
+            {"result": labels.ENRICHED},
         )
 
     def _define_for_sources(self) -> None:
         self._requests = self._registry.counter(
             "relay_requests_total",
             "Requests to the public listener by response; unknown: no source's path, or not HTTP.",
-            {"source": OPEN, "code": CODES},
+            {"source": OPEN, "code": labels.CODES},
         )
         self._rejected = self._registry.counter(
             "relay_rejected_total",
             "Refused requests to the public listener.",
-            {"source": OPEN, "reason": REASONS},
+            {"source": OPEN, "reason": labels.REASONS},
         )
         self._mismatch_retries = self._registry.counter(
             "relay_mismatch_retries_total",
@@ -99,13 +81,13 @@ class Metrics:
         self._acks = self._registry.histogram(
             "relay_ack_seconds",
             "Time from a request's head to its 2xx, body and commit included.",
-            FAST,
+            labels.FAST,
             {"source": OPEN},
         )
         self._skews = self._registry.histogram(
             "relay_signature_skew_seconds",
             "Our clock minus the time in a valid signature; below 0 the sender's clock is ahead.",
-            SKEW,
+            labels.SKEW,
             {"source": OPEN},
         )
         self._signatures = self._registry.counter(
@@ -116,7 +98,7 @@ class Metrics:
         self._events = self._registry.counter(
             "relay_events_total",
             "Verified requests by outcome.",
-            {"source": OPEN, "event": ALL_KINDS, "outcome": get_args(Outcome)},
+            {"source": OPEN, "event": labels.ALL_KINDS, "outcome": get_args(Outcome)},
         )
         self._leads = self._registry.counter(
             "relay_leads_captured_total",
@@ -131,7 +113,7 @@ class Metrics:
         self._last = self._registry.gauge(
             "relay_last_event_timestamp_seconds",
             "Receipt of the last new event; 0 if there was none since the store was created.",
-            {"source": OPEN, "event": ALL_KINDS},
+            {"source": OPEN, "event": labels.ALL_KINDS},
         )
 
         self._quarantined = self._registry.gauge(
@@ -142,12 +124,14 @@ class Metrics:
         self._not_kept = self._registry.counter(
             "relay_quarantine_dropped_total",
             "Requests that match no secret and were dropped during a rotation, by limit.",
-            {"source": OPEN, "reason": DROPPED},
+            {"source": OPEN, "reason": labels.DROPPED},
         )
 
     def _define_for_sinks(self) -> None:
         self._deliveries = self._registry.counter(
-            "relay_deliveries_total", "Finished deliveries.", {"sink": OPEN, "outcome": SETTLED}
+            "relay_deliveries_total",
+            "Finished deliveries.",
+            {"sink": OPEN, "outcome": labels.SETTLED},
         )
         self._attempts = self._registry.counter(
             "relay_attempts_total",
@@ -160,12 +144,12 @@ class Metrics:
             {"sink": OPEN},
         )
         self._attempt_times = self._registry.histogram(
-            "relay_attempt_seconds", "Duration of an attempt.", ATTEMPT, {"sink": OPEN}
+            "relay_attempt_seconds", "Duration of an attempt.", labels.ATTEMPT, {"sink": OPEN}
         )
         self._lags = self._registry.histogram(
             "relay_delivery_lag_seconds",
             "Time from the receipt of an event to the end of its delivery.",
-            LAG,
+            labels.LAG,
             {"sink": OPEN},
         )
         self._pending = self._registry.gauge(
@@ -182,7 +166,7 @@ class Metrics:
         self._states = self._registry.gauge(
             "relay_sink_state",
             "1 for the sink's current state, 0 for the others.",
-            {"sink": OPEN, "state": STATES},
+            {"sink": OPEN, "state": labels.STATES},
         )
         self._state_since = self._registry.gauge(
             "relay_sink_state_timestamp_seconds",
@@ -197,7 +181,7 @@ class Metrics:
         self._waits = self._registry.gauge(
             "relay_sink_waits_for",
             "1 for the reason why the sink begins no delivery now, 0 for the others.",
-            {"sink": OPEN, "reason": WAITS},
+            {"sink": OPEN, "reason": labels.WAITS},
         )
 
     def add_source(self, source: str) -> None:
@@ -238,12 +222,12 @@ class Metrics:
     def mismatch_retried(self, source: str) -> None:
         self._mismatch_retries[source] += 1
 
-    def show_secrets(self, source: str, labels: Sequence[str]) -> None:
+    def show_secrets(self, source: str, secrets: Sequence[str]) -> None:
         """Create the series of these secrets and remove those of the source's other secrets."""
-        for key in [key for key in self._signatures if key[0] == source and key[1] not in labels]:
+        for key in [key for key in self._signatures if key[0] == source and key[1] not in secrets]:
             del self._signatures[key]
-        for label in labels:
-            self._signatures.create(source=source, secret=label)
+        for secret in secrets:
+            self._signatures.create(source=source, secret=secret)
 
     def verified(self, source: str, secret: str) -> None:
         self._signatures[source, secret] += 1
@@ -291,12 +275,12 @@ class Metrics:
         self._oldest[sink] = (oldest_ms or 0) / 1000
 
     def sink_state(self, sink: str, state: str, *, since_ms: int) -> None:
-        for known in STATES:
+        for known in labels.STATES:
             self._states[sink, known] = known == state
         self._state_since[sink] = since_ms / 1000
 
     def sink_waits(self, sink: str, reason: str | None) -> None:
-        for known in WAITS:
+        for known in labels.WAITS:
             self._waits[sink, known] = known == reason
 
     def standstill(self, sink: str, seconds: float) -> None:

@@ -58,7 +58,7 @@ class Series(dict[Any, V], ABC):
             del self[key]
 
 
-class Number(Series[float]):
+class NumberSeries(Series[float]):
     """A plain number per series."""
 
     FAMILY: ClassVar[type[CounterMetricFamily | GaugeMetricFamily]]
@@ -73,13 +73,13 @@ class Number(Series[float]):
         return family
 
 
-class Counter(Number):
+class Counter(NumberSeries):
     """A value that only grows."""
 
     FAMILY = CounterMetricFamily
 
 
-class Gauge(Number):
+class Gauge(NumberSeries):
     """A value that is set."""
 
     FAMILY = GaugeMetricFamily

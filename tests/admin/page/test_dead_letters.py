@@ -12,9 +12,9 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from relay.admin.page import visit
-from relay.admin.page.reasons import REASON_MAX
+from relay.admin.page.filters import REASON_MAX
 from relay.admin.page.views.dead_letters import section as view
-from relay.admin.page.views.dead_letters.causes import cause_of
+from relay.admin.page.views.dead_letters.section import cause_of
 from relay.store.records import Reason
 from relay.store.sqlite.driver import sqlite3
 from tests import service

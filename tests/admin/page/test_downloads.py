@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import StreamingResponse
 
 from relay.admin.page.downloads import Rows, as_csv, as_json
-from relay.admin.page.views.people.export import ExportDocument
+from relay.admin.page.views.people.section import ExportDocument
 from relay.core.errors import StoreUnavailable
 from tests.conftest import ManualClock
 

@@ -4,6 +4,7 @@ import contextlib
 import re
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import quote, urlsplit
 
 import httpx
@@ -12,7 +13,7 @@ import pytest
 from relay.admin.guessing import KNOWN
 from relay.admin.page.access.headers import SECURITY_HEADERS
 from relay.admin.page.forms import SMALL_MAX
-from relay.admin.page.view import Action, Export, View
+from relay.admin.page.view import Action, CsvTable, Download, PageRoute, PageView
 from relay.admin.page.views import SECTIONS
 from relay.core.errors import StoreBroken, StoreFull, StoreUnavailable
 from tests import service
@@ -26,13 +27,18 @@ from tests.operator import TOKEN, operating
 from tests.service import Relay
 from tests.stub_server import StubServer
 
-VIEWS = [view for section in SECTIONS for view in section.views if not view.is_form]
-FORM_VIEWS = [view for section in SECTIONS for view in section.views if view.is_form]
-EXPORTS = [export for section in SECTIONS for export in section.exports]
-ACTIONS = [action for section in SECTIONS for action in section.actions]
-DOWNLOADS = [download for section in SECTIONS for download in section.downloads]
-TABLES = [table for section in SECTIONS for table in section.tables]
-FILES = [each.path for each in DOWNLOADS] + [each.path for each in TABLES]
+R = TypeVar("R", bound=PageRoute)
+
+
+def declared(kind: type[R]) -> list[R]:
+    return [each for section in SECTIONS for each in section.routes if isinstance(each, kind)]
+
+
+VIEWS = [view for view in declared(PageView) if not view.is_form]
+FORM_VIEWS = [view for view in declared(PageView) if view.is_form]
+ACTIONS = declared(Action)
+DOWNLOADS = declared(Download)
+FILES = [each.path for each in (*DOWNLOADS, *declared(CsvTable))]
 
 _VALUES = {"/sinks/": "all", "/config/sources/": "main", "/unreadable/": "00ff"}
 """Values of the first parameter of a path, by what stands before it; of all others, 1."""
@@ -98,7 +104,7 @@ async def test_every_view_answers_with_one_whole_page(relay: Relay, token: str) 
                     assert form.fields()["form_token"] == form_token(page), view.path
 
 
-def assert_status(view: View, answer: httpx.Response, token: str) -> None:
+def assert_status(view: PageView, answer: httpx.Response, token: str) -> None:
     if view.admin_only and token == VIEWER_TOKEN:
         assert answer.status_code == 403, view.path
     elif "{" in view.path:
@@ -283,7 +289,7 @@ async def test_every_form_needs_its_session_its_token_and_our_origin(relay: Rela
         token, others, own = [
             {"form_token": form_token(await each.see("/"))} for each in (visitor, other, viewer)
         ]
-        posted: tuple[Action | View | Export, ...] = (*ACTIONS, *FORM_VIEWS, *EXPORTS)
+        posted = [each for each in declared(PageRoute) if each.method == "POST"]
         for action in posted:
             path = concrete(action.path)
             for fields in ({}, {"form_token": ""}, {"form_token": "é"}, others):

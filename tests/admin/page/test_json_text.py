@@ -1,9 +1,12 @@
-"""JSON as it is shown: indented and marked, with every value as it was sent."""
+"""JSON as it is shown: indented and marked, with every value as it was sent; and in a message."""
 
+import orjson
 import pytest
 
 from relay.admin.page.text.formats import visible
-from relay.admin.page.text.json_text import CHARACTERS_MAX, plain, pretty
+from relay.admin.page.text.json_text import CHARACTERS_MAX, MessagePart, parts_of, plain, pretty
+
+LONG = "x" * 200
 
 
 def shown(text: str) -> str:
@@ -52,3 +55,30 @@ def test_no_more_than_the_limit_is_made(text: str) -> None:
 def test_a_long_plain_text_is_cut_off() -> None:
     assert plain("a" * CHARACTERS_MAX).is_whole
     assert not plain("a" * (CHARACTERS_MAX + 1)).is_whole
+
+
+def text_of(part: MessagePart) -> str:
+    assert part.text is not None
+    return part.text.text
+
+
+def test_short_values_come_first_and_together() -> None:
+    message = {"headers": {"a": "b"}, "method": "POST", "body": LONG, "retain": False, "qos": 1}
+    short, headers, body = parts_of(message)
+    assert short == MessagePart(
+        name="", pairs=[("method", "POST"), ("retain", "false"), ("qos", "1")]
+    )
+    assert headers == MessagePart(name="headers", pairs=[("a", "b")])
+    assert (body.name, text_of(body)) == ("body", LONG)
+
+
+def test_nested_values_are_json() -> None:
+    blocks = [{"type": "header", "text": LONG}]
+    (part,) = parts_of({"blocks": blocks})
+    assert orjson.loads(text_of(part)) == blocks
+
+
+def test_a_long_text_is_cut() -> None:
+    (part,) = parts_of({"body": "x" * (CHARACTERS_MAX + 1)})
+    assert part.text is not None
+    assert not part.text.is_whole

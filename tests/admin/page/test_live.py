@@ -14,7 +14,7 @@ from relay.admin.page.live import (
     OPEN_MAX,
     OWN_MAX,
     TOPICS,
-    Stream,
+    LiveStream,
     Streams,
     changes,
 )
@@ -46,7 +46,7 @@ async def services() -> Services:
 @pytest.fixture
 async def messages(services: Services) -> AsyncIterator[AsyncGenerator[bytes, None]]:
     """An open page's messages."""
-    async with aclosing(changes(services, Stream(None))) as opened:  # type: ignore[arg-type]
+    async with aclosing(changes(services, LiveStream(None))) as opened:  # type: ignore[arg-type]
         yield opened
 
 

@@ -1,6 +1,6 @@
 """A sink's states over some time, as the page draws and tells them."""
 
-from relay.admin.page.views.sinks.states import strip_of
+from relay.admin.page.views.sinks.sink import strip_of
 from relay.core.minutes import DAY_MS, HOUR_MS
 from relay.store.sink_states import Span
 

@@ -9,6 +9,7 @@ from jinja2 import nodes
 
 from relay.admin.page import rendering
 from relay.admin.page.frame import FAILED
+from relay.admin.page.view import PageView
 from relay.admin.page.views import SECTIONS
 
 PAGE = files("relay.admin.page")
@@ -40,7 +41,8 @@ def imported(tree: nodes.Template) -> set[str]:
 
 
 def test_every_template_is_rendered_by_a_view_or_used_by_another_template(trees: Trees) -> None:
-    views = {view.template for section in SECTIONS for view in section.views}
+    routes = (route for section in SECTIONS for route in section.routes)
+    views = {route.template for route in routes if isinstance(route, PageView)}
     used = {name for tree in trees.values() for name in used_by(tree)}
     assert views | BY_LOGIN | {FAILED.template} | used == trees.keys()
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from relay.admin.page.views.events.steps import Record
+from relay.admin.page.views.events.steps import DeliveryTimeline
 from relay.admin.page.views.events.timeline import Timeline, timeline
 from relay.core.delivery import Status
 from relay.core.flow import Flow
@@ -39,7 +39,7 @@ def laid_out(
         deliveries=deliveries or [],
     )
     given = {"now_ms": START_MS + 60_000, **more}
-    return timeline(Record(event=event, attempts=attempts, **given))
+    return timeline(DeliveryTimeline(event=event, attempts=attempts, **given))
 
 
 def waiting(

@@ -51,6 +51,7 @@ class Member:
     """A relay's part in rotations."""
 
     def __init__(self, store: Store, clock: ManualClock) -> None:
+        self.store = store
         self.intake = Admitting(store)
         self.rotations = SecretRotations(
             store.quarantine,
@@ -91,7 +92,7 @@ def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def waiting(member: Member) -> Any:
-    rotation = await member.rotations.state("main")
+    rotation = await member.store.quarantine.rotation("main")
     return None if rotation is None else rotation.waiting
 
 

@@ -1,4 +1,4 @@
-"""Addresses of a request: under which URL the browser sees the page, and where it comes from.
+"""Addresses of a request: its URL as the browser sees it, its sender, and where it may lead.
 
 Forwarding headers count only if a trusted proxy sent them.
 """
@@ -21,10 +21,17 @@ _PREFIX = re.compile(r"(/[A-Za-z0-9._~-]+)+")
 _PROXY_HEADERS = frozenset({"forwarded", "via", "x-real-ip"})
 
 RefusalReason = Literal["host", "host_header", "forwarded_proto", "forwarded_prefix"]
+TARGET_MAX = 2000
+
+_MARK = "again=1"
+
+_PRINTABLE = re.compile(r"/(?!/)[!-\[\]-~]*")  # ASCII without space and backslash
+
+_SENT_ANYWAY = frozenset({"none", "same-origin"})
 
 
 @dataclass(eq=False, repr=False)
-class Refusal(RelayError):
+class EarlyRefusal(RelayError):
     """The request is refused before the login: its host or forwarding headers are invalid."""
 
     status: int
@@ -34,7 +41,7 @@ class Refusal(RelayError):
     """One sentence for the response; repeats nothing of the request."""
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True):
+class BrowserAddress(msgspec.Struct, frozen=True, kw_only=True):
     """The URL of a request as the browser sees it, and the request's sender."""
 
     scheme: Scheme
@@ -62,11 +69,11 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
         return self.prefix + path
 
 
-def place_of(request: Request, *, trusted_proxies: Sequence[Network]) -> Place:
+def place_of(request: Request, *, trusted_proxies: Sequence[Network]) -> BrowserAddress:
     """Read the addresses of a request; raises Refusal for ambiguous headers."""
     sender = client_of(request, trusted_proxies=trusted_proxies)
     host, prefix = _host(request), _prefix(request) if sender.is_proxied else ""
-    return Place(
+    return BrowserAddress(
         scheme=_scheme(request) if sender.is_proxied else "http",
         host=host,
         prefix=prefix,
@@ -85,7 +92,7 @@ def _host(request: Request) -> HostHeader:
     values = request.headers.getlist("host")
     host = parse_host(values[0]) if len(values) == 1 else None
     if host is None:
-        raise Refusal(400, "host_header", "The request needs exactly one valid Host header.")
+        raise EarlyRefusal(400, "host_header", "The request needs exactly one valid Host header.")
     return host
 
 
@@ -96,7 +103,7 @@ def _scheme(request: Request) -> Scheme:
         case ["https"]:
             return "https"
     # The left-most of several may be the client's own, the right-most another proxy's.
-    raise Refusal(
+    raise EarlyRefusal(
         400, "forwarded_proto", "The proxy must set X-Forwarded-Proto once, to http or https."
     )
 
@@ -109,7 +116,7 @@ def _prefix(request: Request) -> str:
     is_path = _PREFIX.fullmatch(prefix) and not {".", ".."} & set(prefix.split("/"))
     if len(values) > 1 or not (prefix == "" or is_path):
         # Without it, the session's cookie would go to the neighbours' paths too.
-        raise Refusal(
+        raise EarlyRefusal(
             400, "forwarded_prefix", "The proxy must set X-Forwarded-Prefix once, to a plain path."
         )
     return prefix
@@ -130,3 +137,36 @@ def _passed_a_proxy(request: Request) -> bool:
         or not names.isdisjoint(_PROXY_HEADERS)
         or any(name.startswith("x-forwarded-") for name in names)
     )
+
+
+def own_path(text: str) -> str:
+    r"""Return a path and query below the prefix that are safe to go to, else "/".
+
+    Browsers read `//host`, `/\host` and what follows a tab as another site (Prometheus,
+    CVE-2021-29622), and `..` leads to the neighbours behind the same proxy.
+    """
+    if len(text) > TARGET_MAX or _PRINTABLE.fullmatch(text) is None:
+        return "/"
+    path, _, query = text.partition("#")[0].partition("?")
+    if {".", ".."} & set(path.lower().replace("%2e", ".").split("/")):
+        return "/"
+    kept = "&".join(part for part in query.split("&") if part != _MARK)
+    return f"{path}?{kept}" if kept else path
+
+
+def own_target(request: Request, place: BrowserAddress) -> str:
+    """Return the path and query of a request, below the prefix."""
+    return own_path(f"{place.path}?{request.scope['query_string'].decode('latin-1')}")
+
+
+def refresh_target(request: Request, place: BrowserAddress) -> str | None:
+    """Return the URL to refresh to when a request has no cookie, or None.
+
+    The browser sends no SameSite=Strict cookie with a link from another site, but does so once our
+    own page refreshes. The mark in the URL prevents a loop.
+    """
+    sites = set(request.headers.getlist("sec-fetch-site"))
+    if request.method != "GET" or "again" in request.query_params or sites & _SENT_ANYWAY:
+        return None
+    target = own_target(request, place)
+    return place.to(f"{target}{'&' if '?' in target else '?'}{_MARK}")

@@ -12,12 +12,16 @@ from typing import Literal
 from starlette.requests import Request
 
 from relay.admin.guessing import GuessLimits
-from relay.admin.page.access import address, redirects
-from relay.admin.page.access.address import Place, Refusal
+from relay.admin.page.access import address
+from relay.admin.page.access.address import BrowserAddress, EarlyRefusal
 from relay.admin.page.access.cookies import IDENTIFIER_BYTES, Cookie, session_cookie
-from relay.admin.page.access.forms import CheckFailure, check_sender, check_token
-from relay.admin.page.access.tokens import Tokens
-from relay.admin.page.access.visitor import Visitor
+from relay.admin.page.access.visitor import (
+    AdminTokens,
+    CheckFailure,
+    Visitor,
+    check_sender,
+    check_token,
+)
 from relay.core.clock import Clock
 from relay.core.config_values import Network
 from relay.core.errors import StoreError
@@ -57,7 +61,7 @@ class AccessControl:
         sessions: Sessions,
         limits: GuessLimits,
         clock: Clock,
-        tokens: Callable[[], Tokens],
+        tokens: Callable[[], AdminTokens],
         allowed_hosts: Callable[[], Sequence[str]],
         trusted_proxies: Callable[[], Sequence[Network]],
     ) -> None:
@@ -69,21 +73,21 @@ class AccessControl:
         self._trusted_proxies = trusted_proxies
         self._log = log.Sampled(clock)
 
-    def refusal(self, request: Request) -> Refusal | None:
+    def refusal(self, request: Request) -> EarlyRefusal | None:
         """Return why a request gets no page, and log it; to be called first."""
         try:
             self.place(request)
-        except Refusal as error:
+        except EarlyRefusal as error:
             client = None if request.client is None else request.client.host
             self._log.line("page.refused", reason=error.reason, client=client)
             return error
         return None
 
-    def place(self, request: Request) -> Place:
+    def place(self, request: Request) -> BrowserAddress:
         """Return the URL of a request as the browser sees it, and its client."""
         place = address.place_of(request, trusted_proxies=self._trusted_proxies())
         if not is_allowed(place.host, self._allowed_hosts()):
-            raise Refusal(
+            raise EarlyRefusal(
                 421,
                 "host",
                 "The page is not served under this host: add it to admin.allowed_hosts.",
@@ -118,7 +122,7 @@ class AccessControl:
         place = self.place(request)
         if not self._tokens() or _identifier(request, session_cookie(place)) is not None:
             return None
-        return redirects.refresh_target(request, place)
+        return address.refresh_target(request, place)
 
     def check_form(
         self, request: Request, visitor: Visitor, form_token: str
@@ -184,7 +188,7 @@ class AccessControl:
         log.get().info("logout.done", actor=visitor.role, client=visitor.address)
         return cookie.delete()
 
-    async def _open(self, role: Role, fingerprint: bytes, place: Place) -> bytes:
+    async def _open(self, role: Role, fingerprint: bytes, place: BrowserAddress) -> bytes:
         identifier = secrets.token_bytes(IDENTIFIER_BYTES)
         await self._sessions.open(
             identifier,
@@ -196,12 +200,12 @@ class AccessControl:
         log.get().info("login.done", actor=role, client=place.client)
         return identifier
 
-    def _checked(self, place: Place, failure: CheckFailure | None) -> CheckFailure | None:
+    def _checked(self, place: BrowserAddress, failure: CheckFailure | None) -> CheckFailure | None:
         if failure is not None:
             self._log.line("form.refused", reason=failure, client=place.client)
         return failure
 
-    def _login_refused(self, place: Place, refused: LoginRefused) -> LoginRefused:
+    def _login_refused(self, place: BrowserAddress, refused: LoginRefused) -> LoginRefused:
         self._log.line("login.refused", reason=refused.reason, client=place.client)
         return refused
 
@@ -210,5 +214,5 @@ def _identifier(request: Request, cookie: Cookie | None) -> bytes | None:
     return None if cookie is None else cookie.read(request)
 
 
-def _visitor(role: Role, identifier: bytes | None, place: Place) -> Visitor:
+def _visitor(role: Role, identifier: bytes | None, place: BrowserAddress) -> Visitor:
     return Visitor(role=role, identifier=identifier, address=place.client)

@@ -6,7 +6,7 @@ import msgspec
 from msgspec.structs import replace
 from starlette.requests import Request
 
-from relay.admin.page.access.address import Place
+from relay.admin.page.access.address import BrowserAddress
 from relay.store.sessions import KNOWN_MS
 
 IDENTIFIER_BYTES = 32
@@ -47,7 +47,7 @@ class Cookie(msgspec.Struct, frozen=True):
         return f"{self.name}={value}; Path={self.path}; HttpOnly; SameSite=Strict{secure}"
 
 
-def session_cookie(place: Place) -> Cookie | None:
+def session_cookie(place: BrowserAddress) -> Cookie | None:
     """Return the cookie of the session; None if anybody on the way could read it."""
     if place.scheme == "https" and not place.prefix:
         return Cookie("__Host-relay", "/", is_secure=True)

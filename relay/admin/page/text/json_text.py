@@ -2,8 +2,8 @@
 
 import json
 import re
-from collections.abc import Iterator, Sequence
-from typing import Literal, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -23,6 +23,8 @@ _TOKEN = re.compile(
 )
 
 Mark = Literal["k", "s", "n", ""]
+SHORT_MAX = 100
+"""Characters of a value, such as a topic, without a heading of its own."""
 
 
 class Piece(NamedTuple):
@@ -122,3 +124,40 @@ def _readable(token: str) -> str:
     if "\\" not in token:
         return token
     return json.dumps(json.loads(token, strict=False), ensure_ascii=False)
+
+
+class MessagePart(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of a message: a text, or pairs of names and texts; short values have no name."""
+
+    name: str
+    pairs: Sequence[tuple[str, str]] = ()
+    text: Shown | None = None
+
+
+def parts_of(message: Mapping[str, Any]) -> list[MessagePart]:
+    """Split a message: short values first, then the parts with a heading."""
+    short, rest = [], []
+    for name, value in message.items():
+        if _is_table(value):
+            rest.append(
+                MessagePart(name=name, pairs=[(key, _text(each)) for key, each in value.items()])
+            )
+        elif _is_short(text := _text(value)):
+            short.append((name, text))
+        else:
+            rest.append(MessagePart(name=name, text=pretty(text) or plain(text)))
+    return [MessagePart(name="", pairs=short), *rest] if short else rest
+
+
+def _is_table(value: object) -> bool:
+    return isinstance(value, Mapping) and not any(
+        isinstance(each, list | Mapping) for each in value.values()
+    )
+
+
+def _is_short(text: str) -> bool:
+    return len(text) <= SHORT_MAX and not text.startswith(("{", "["))
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)

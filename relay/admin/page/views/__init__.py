@@ -9,8 +9,6 @@ from relay.admin.page.views.now import section as now
 from relay.admin.page.views.people import section as people
 from relay.admin.page.views.sinks import section as sinks
 
-__all__ = ["SECTIONS"]
-
 SECTIONS = (
     now.SECTION,
     events.SECTION,

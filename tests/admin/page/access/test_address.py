@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relay.admin.clients import HOPS_MAX
-from relay.admin.page.access.address import Place, Refusal, place_of
+from relay.admin.page.access.address import BrowserAddress, EarlyRefusal, place_of
 from relay.core.config_values import Network
 from tests.admin.page.access.requests import request
 
@@ -18,7 +18,7 @@ def forwarded(value: str) -> Header:
     return ("x-forwarded-for", value)
 
 
-def place(*headers: Header, peer: str | None = "10.0.0.1", target: str = "/") -> Place:
+def place(*headers: Header, peer: str | None = "10.0.0.1", target: str = "/") -> BrowserAddress:
     return place_of(request(*headers, peer=peer, target=target), trusted_proxies=PROXIES)
 
 
@@ -91,7 +91,7 @@ def test_the_scheme_comes_from_a_trusted_proxy(
     "values", [["https", "http"], ["https", "https"], ["https, http"], ["wss"], [""], ["https\x00"]]
 )
 def test_an_ambiguous_scheme_is_refused(values: list[str]) -> None:
-    with pytest.raises(Refusal) as refused:
+    with pytest.raises(EarlyRefusal) as refused:
         place(*[("x-forwarded-proto", value) for value in values])
     assert (refused.value.status, refused.value.reason) == (400, "forwarded_proto")
 
@@ -144,7 +144,7 @@ def test_the_prefix_comes_from_a_trusted_proxy(
     ],
 )
 def test_a_prefix_that_is_not_a_plain_path_is_refused(values: list[str]) -> None:
-    with pytest.raises(Refusal) as refused:
+    with pytest.raises(EarlyRefusal) as refused:
         place(*[("x-forwarded-prefix", value) for value in values])
     assert (refused.value.status, refused.value.reason) == (400, "forwarded_prefix")
 
@@ -153,14 +153,14 @@ def test_a_prefix_that_is_not_a_plain_path_is_refused(values: list[str]) -> None
 def test_a_request_needs_exactly_one_host(headers: list[str]) -> None:
     made = request(("host", "x"))
     made.scope["headers"] = [(b"host", host.encode()) for host in headers]
-    with pytest.raises(Refusal) as refused:
+    with pytest.raises(EarlyRefusal) as refused:
         place_of(made, trusted_proxies=[])
     assert (refused.value.status, refused.value.reason) == (400, "host_header")
 
 
 def test_a_refusal_repeats_nothing_of_the_request() -> None:
     for header in ("host", "x-forwarded-proto", "x-forwarded-prefix"):
-        with pytest.raises(Refusal) as refused:
+        with pytest.raises(EarlyRefusal) as refused:
             place((header, "<script>"))
         assert "script" not in refused.value.text
 

@@ -11,11 +11,9 @@ from msgspec.structs import replace
 from starlette.requests import Request
 
 from relay.admin import guessing
-from relay.admin.guessing import GuessLimits
-from relay.admin.known_clients import KnownClients
+from relay.admin.guessing import GuessLimits, KnownClients
 from relay.admin.page.access.control import AccessControl, LoggedIn, LoginRefused
-from relay.admin.page.access.tokens import Tokens
-from relay.admin.page.access.visitor import Visitor
+from relay.admin.page.access.visitor import AdminTokens, Visitor
 from relay.core.config_values import Network, Secret
 from relay.core.errors import StoreFull
 from relay.store.sessions import Role, Session
@@ -26,7 +24,7 @@ from tests.conftest import ManualClock
 
 ADMIN = "the-admin-token-é-\U0001f511"
 VIEWER = "the-viewer-token"
-TOKENS = Tokens(admin=Secret(ADMIN), viewer=Secret(VIEWER))
+TOKENS = AdminTokens(admin=Secret(ADMIN), viewer=Secret(VIEWER))
 HOUR_MS = 3_600_000
 TLS = (("host", "relay.example"), ("x-forwarded-proto", "https"))
 TLS_ORIGIN = ("origin", "https://relay.example")
@@ -55,7 +53,7 @@ class Page:
     sessions: Any
     limits: GuessLimits
     clock: ManualClock
-    tokens: Tokens = TOKENS
+    tokens: AdminTokens = TOKENS
     allowed_hosts: tuple[str, ...] = ("localhost", "127.0.0.1", "relay.example")
     access: AccessControl = field(init=False)
 
@@ -151,9 +149,9 @@ async def test_any_other_token_is_wrong_and_nothing_says_why(
 
 
 @pytest.mark.parametrize(
-    "tokens", [Tokens(), Tokens(admin=Secret("")), Tokens(viewer=Secret(VIEWER))]
+    "tokens", [AdminTokens(), AdminTokens(admin=Secret("")), AdminTokens(viewer=Secret(VIEWER))]
 )
-async def test_a_token_that_is_not_set_opens_nothing(page: Page, tokens: Tokens) -> None:
+async def test_a_token_that_is_not_set_opens_nothing(page: Page, tokens: AdminTokens) -> None:
     page.tokens = tokens
     for token in ("", ADMIN, "None", "***"):
         assert (await page.refused(token))[0] == "wrong"
@@ -166,8 +164,8 @@ async def test_both_tokens_are_always_compared(page: Page, monkeypatch: pytest.M
         compared.append((len(first), len(second)))
         return first == second
 
-    monkeypatch.setattr("relay.admin.page.access.tokens.hmac.compare_digest", compare)
-    for tokens in (TOKENS, Tokens(admin=Secret(ADMIN)), Tokens()):
+    monkeypatch.setattr("relay.admin.page.access.visitor.hmac.compare_digest", compare)
+    for tokens in (TOKENS, AdminTokens(admin=Secret(ADMIN)), AdminTokens()):
         for token in (ADMIN, VIEWER, "x"):
             compared.clear()
             tokens.role_of(token)
@@ -215,20 +213,20 @@ async def test_a_changed_token_ends_its_sessions_only(page: Page) -> None:
     page.tokens = replace(TOKENS, admin=Secret("another-admin-token"))
     assert await page.visitor(admin) is None
     assert await page.visitor(viewer) is not None
-    page.tokens = Tokens(admin=page.tokens.admin)
+    page.tokens = AdminTokens(admin=page.tokens.admin)
     assert await page.visitor(viewer) is None
 
 
 async def test_a_token_that_changes_its_role_ends_its_sessions(page: Page) -> None:
     admin, viewer = await page.log_in(ADMIN), await page.log_in(VIEWER)
-    page.tokens = Tokens(admin=Secret(VIEWER), viewer=Secret(ADMIN))
+    page.tokens = AdminTokens(admin=Secret(VIEWER), viewer=Secret(ADMIN))
     assert await page.visitor(admin) is None
     assert await page.visitor(viewer) is None
 
 
 async def test_without_tokens_no_session_is_an_admins(page: Page) -> None:
     cookie = await page.log_in(ADMIN)
-    page.tokens = Tokens()
+    page.tokens = AdminTokens()
     visitor = await page.visitor(cookie)
     assert visitor is not None
     assert (visitor.role, visitor.identifier) == ("viewer", None)
@@ -341,7 +339,7 @@ async def test_plain_http_to_another_name_takes_no_login(page: Page) -> None:
 async def test_without_any_token_only_this_machine_sees_the_page(
     page: Page, headers: list[tuple[str, str]]
 ) -> None:
-    page.tokens = Tokens()
+    page.tokens = AdminTokens()
     local = await page.access.visitor(request(), active=True)
     assert local == Visitor(role="viewer", identifier=None, address="127.0.0.1")
     assert local.is_local_without_token
@@ -351,8 +349,8 @@ async def test_without_any_token_only_this_machine_sees_the_page(
     assert await page.access.visitor(request(peer="172.17.0.1"), active=True) is None
 
 
-@pytest.mark.parametrize("tokens", [TOKENS, Tokens(viewer=Secret(VIEWER))])
-async def test_with_a_token_this_machine_has_to_log_in_too(page: Page, tokens: Tokens) -> None:
+@pytest.mark.parametrize("tokens", [TOKENS, AdminTokens(viewer=Secret(VIEWER))])
+async def test_with_a_token_this_machine_has_to_log_in_too(page: Page, tokens: AdminTokens) -> None:
     page.tokens = tokens
     assert await page.access.visitor(request(), active=True) is None
 
@@ -530,7 +528,7 @@ async def test_a_pasted_link_asks_again_before_the_login(page: Page) -> None:
     assert page.access.refresh_target(request(target="/events?a=b&again=1")) is None
     ended = request(("cookie", cookie), target="/events")
     assert page.access.refresh_target(ended) is None
-    page.tokens = Tokens()
+    page.tokens = AdminTokens()
     assert page.access.refresh_target(request(target="/events")) is None
 
 

@@ -5,7 +5,7 @@ from http.cookies import SimpleCookie
 import pytest
 
 from relay.admin.clients import Client
-from relay.admin.page.access.address import Place
+from relay.admin.page.access.address import BrowserAddress
 from relay.admin.page.access.cookies import Cookie, session_cookie
 from relay.core.hosts import parse_host
 from tests.admin.page.access.requests import request
@@ -16,12 +16,12 @@ VALUE = IDENTIFIER.hex()
 OTHER = bytes(32).hex()
 
 
-def reached(url: str) -> Place:
+def reached(url: str) -> BrowserAddress:
     scheme, _, rest = url.partition("://")
     authority, slash, prefix = rest.partition("/")
     host = parse_host(authority)
     assert host is not None
-    return Place(
+    return BrowserAddress(
         scheme="https" if scheme == "https" else "http",
         host=host,
         prefix=slash + prefix,

@@ -6,8 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relay.admin.page.access.address import place_of
-from relay.admin.page.access.redirects import LENGTH_MAX, own_path, own_target, refresh_target
+from relay.admin.page.access.address import (
+    TARGET_MAX,
+    own_path,
+    own_target,
+    place_of,
+    refresh_target,
+)
 from relay.core.config_values import Network
 from tests.admin.page.access.requests import request
 
@@ -61,7 +66,7 @@ def test_a_path_of_the_page_is_kept(text: str, path: str) -> None:
         "/.//evil.test",
         "/%2e%2e/other",
         "/.%2E/other",
-        "/" + "a" * LENGTH_MAX,
+        "/" + "a" * TARGET_MAX,
     ],
 )
 def test_anything_else_becomes_the_first_page(text: str) -> None:

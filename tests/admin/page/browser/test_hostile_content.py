@@ -59,7 +59,7 @@ async def reports() -> AsyncIterator[Reports]:
             name = "Content-Security-Policy"
             policy = f"{SECURITY_HEADERS[name]}; report-uri {served.url('/reports')}"
             headers = {**SECURITY_HEADERS, name: policy}
-            patch.setattr("relay.admin.page.access.middleware.SECURITY_HEADERS", headers)
+            patch.setattr("relay.admin.page.access.headers.SECURITY_HEADERS", headers)
             yield reports
 
 

@@ -10,9 +10,8 @@ import msgspec
 from relay.admin.api.audience import AudienceFilter, show_audience
 from relay.admin.page import charts
 from relay.admin.page.filter_bar import Field, filter_bar, same
-from relay.admin.page.view import Section, View
+from relay.admin.page.view import PageView, Section
 from relay.admin.page.views.audience import files
-from relay.admin.page.views.audience.funnel import Step, steps_of
 from relay.admin.page.views.audience.range import (
     PERIODS,
     VIDEOS_MAX,
@@ -22,7 +21,7 @@ from relay.admin.page.views.audience.range import (
     filter_of,
     zone_names,
 )
-from relay.admin.page.visit import Context, Visit
+from relay.admin.page.visit import Context, PageVisit
 from relay.store.audience import Funnel, Group, StepCount
 
 DAYS_SHOWN = 92
@@ -30,16 +29,55 @@ DAYS_SHOWN = 92
 WAIT_S = 5
 """Time that a visitor waits for the counts of a large store."""
 
+_STEPS = ("Started", "25 %", "50 %", "75 %", "Completed", "Leads")
 
-class Video(msgspec.Struct, frozen=True):
+
+class FunnelStep(msgspec.Struct, frozen=True):
+    """One step of a funnel; shares are those of people, None without a whole."""
+
+    name: str
+    people: int
+    events: int
+    of_started: float | None
+    of_before: float | None
+    """None also for leads, which may come at any point of a video."""
+    lost: int
+    """People who reached the step before and not this one; negative if reports are missing."""
+    width: float
+    """Of its bar, at most 100."""
+
+
+def steps_of(counts: Sequence[StepCount]) -> list[FunnelStep]:
+    """Compare the steps with one another."""
+    people = [count.people for count in counts]
+    started, most = people[0], max(people, default=0)
+    steps = []
+    for index, (name, count) in enumerate(zip(_STEPS, counts, strict=True)):
+        is_lead = count.milestone is None
+        before = people[index - 1] if index and not is_lead else 0
+        steps.append(
+            FunnelStep(
+                name=name,
+                people=count.people,
+                events=count.events,
+                of_started=count.people / started if started else None,
+                of_before=count.people / before if before else None,
+                lost=before - count.people if before else 0,
+                width=100 * count.people / most if most else 0,
+            )
+        )
+    return steps
+
+
+class VideoRow(msgspec.Struct, frozen=True):
     """A row of the table of videos; an absent `video` means that the events name none."""
 
     video: str | None
     title: str | None
-    steps: Sequence[Step]
+    steps: Sequence[FunnelStep]
 
 
-class Counted(msgspec.Struct, frozen=True):
+class CountedFunnel(msgspec.Struct, frozen=True):
     """Counts, and when they were asked for."""
 
     funnel: Funnel
@@ -57,7 +95,7 @@ class Course(msgspec.Struct, frozen=True):
     ticks: Sequence[str]
 
 
-async def read_audience(visit: Visit, form: AudienceForm) -> Context:
+async def read_audience(visit: PageVisit, form: AudienceForm) -> Context:
     """Read all figures of the chosen days."""
     days = days_of(form, visit.now_ms)
     questions = (
@@ -89,10 +127,12 @@ async def read_audience(visit: Visit, form: AudienceForm) -> Context:
     }
 
 
-async def _fields(visit: Visit, form: AudienceForm, videos: Sequence[Video]) -> Sequence[Field]:
+async def _fields(
+    visit: PageVisit, form: AudienceForm, videos: Sequence[VideoRow]
+) -> Sequence[Field]:
     """Return the fields of the filter bar; the chosen video is named by its title."""
     titles = {each.video: each.title for each in videos}
-    sources = {*visit.admin.rotations.sources, *await visit.admin.store.audience.sources()}
+    sources = {*visit.admin.sources, *await visit.admin.store.audience.sources()}
     zones = await asyncio.to_thread(zone_names)
     since, until = (None if day is None else str(day) for day in (form.since, form.until))
     return (
@@ -110,22 +150,28 @@ async def _fields(visit: Visit, form: AudienceForm, videos: Sequence[Video]) -> 
     )
 
 
-def _ever(visit: Visit) -> Awaitable[Counted]:
+def _ever(visit: PageVisit) -> Awaitable[CountedFunnel]:
     return _kept(visit, AudienceFilter(by="source", limit=1))
 
 
-def _events(counted: Counted) -> int:
+def _events(counted: CountedFunnel) -> int:
     return sum(step.events for step in counted.funnel.total)
 
 
 def _figures(
-    visit: Visit, days: Days, by_video: Counted, by_day: Counted, by_hour: Counted
+    visit: PageVisit,
+    days: Days,
+    by_video: CountedFunnel,
+    by_day: CountedFunnel,
+    by_hour: CountedFunnel,
 ) -> Context:
     videos = by_video.funnel
     return {
         "steps": steps_of(videos.total),
         "anonymous": _anonymous(videos.total),
-        "videos": [Video(each.video, each.title, steps_of(each.steps)) for each in videos.groups],
+        "videos": [
+            VideoRow(each.video, each.title, steps_of(each.steps)) for each in videos.groups
+        ],
         "left_out": videos.left_out,
         "days": _days(by_day.funnel, days),
         "hours": _hours(by_hour.funnel),
@@ -168,9 +214,9 @@ def _reached(group: Group | None) -> tuple[int, int, int]:
     return group.steps[0].people, group.steps[-2].people, group.steps[-1].people
 
 
-async def _kept(visit: Visit, query: AudienceFilter) -> Counted:
-    async def count() -> Counted:
-        return Counted(await visit.run(show_audience, query), visit.now_ms)
+async def _kept(visit: PageVisit, query: AudienceFilter) -> CountedFunnel:
+    async def count() -> CountedFunnel:
+        return CountedFunnel(await visit.run(show_audience, query), visit.now_ms)
 
     return await visit.slow.get(query, count)
 
@@ -179,9 +225,9 @@ SECTION = Section(
     name="Audience",
     path="/audience",
     key="a",
-    views=(
+    routes=(
         # Without topics: its figures are read at leisure, and cost more than a list.
-        View(path="/audience", title="Audience", template="audience.html", read=read_audience),
+        PageView("/audience", read_audience, "Audience", "audience.html"),
+        *files.ROUTES,
     ),
-    tables=files.TABLES,
 )

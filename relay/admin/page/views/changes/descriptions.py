@@ -7,7 +7,7 @@ from typing import Any, Literal
 import msgspec
 
 from relay.admin.page.text.formats import utc
-from relay.admin.page.visit import PERSONAL_FIELDS, Visit
+from relay.admin.page.visit import PERSONAL_FIELDS, PageVisit
 from relay.core.units import number
 from relay.store.audit import ChangeRecord
 
@@ -19,78 +19,61 @@ FAILED_MIN = 500
 
 
 class Wording(msgspec.Struct, frozen=True):
-    """An operation in words; `{}` stands for the target."""
+    """An operation in words: its verb in the past and for a change that was not made."""
 
     past: str
     plain: str
+    object: str = ""
+    """The rest of the sentence; `{}` stands for the target."""
     count: str = ""
     """The number in the result that says how many."""
     one: str = ""
     many: str = ""
     """The unit of the count, in the singular and in the plural."""
 
+    def described(self, target: str = "", *, is_done: bool = False) -> str:
+        """Return the sentence."""
+        verb = self.past if is_done else self.plain
+        return f"{verb} {self.object}".format(target).rstrip()
+
 
 _DELIVERIES = ("delivery", "deliveries")
 _EVENTS = ("event", "events")
 _REQUESTS = ("request", "requests")
+_LETTERS = ("discarded", "dead letter", "dead letters")
+_VERIFIED = ("verified", "kept request verified", "kept requests verified")
+_SOURCES = ("reconciliations", "source", "sources")
 
 OPERATIONS: Mapping[str, Wording] = {
-    "pause_sink": Wording("Paused {}", "Pause {}"),
-    "resume_sink": Wording("Resumed {}", "Resume {}"),
-    "retry_sink": Wording(
-        "Retried {} at once", "Retry {} at once", "brought_forward", *_DELIVERIES
-    ),
-    "begin_replay": Wording("Started a replay", "Start a replay", "total", *_DELIVERIES),
-    "cancel_replay": Wording("Cancelled replay {}", "Cancel replay {}", "opened", *_DELIVERIES),
-    "discard_dead_letters": Wording(
-        "Discarded dead letters", "Discard dead letters", "discarded", "dead letter", "dead letters"
-    ),
-    "discard_delivery": Wording("Discarded a delivery to {}", "Discard a delivery to {}"),
-    "discard_unreadable": Wording(
-        "Discarded unreadable request {}", "Discard unreadable request {}"
-    ),
+    "pause_sink": Wording("Paused", "Pause", "{}"),
+    "resume_sink": Wording("Resumed", "Resume", "{}"),
+    "retry_sink": Wording("Retried", "Retry", "{} at once", "brought_forward", *_DELIVERIES),
+    "begin_replay": Wording("Started", "Start", "a replay", "total", *_DELIVERIES),
+    "cancel_replay": Wording("Cancelled", "Cancel", "replay {}", "opened", *_DELIVERIES),
+    "discard_dead_letters": Wording("Discarded", "Discard", "dead letters", *_LETTERS),
+    "discard_delivery": Wording("Discarded", "Discard", "a delivery to {}"),
+    "discard_unreadable": Wording("Discarded", "Discard", "unreadable request {}"),
     "discard_unreadable_requests": Wording(
-        "Discarded unreadable requests", "Discard unreadable requests", "discarded", *_REQUESTS
+        "Discarded", "Discard", "unreadable requests", "discarded", *_REQUESTS
     ),
-    "retry_unreadable": Wording(
-        "Retried unreadable request {}", "Retry unreadable request {}", "accepted", *_EVENTS
-    ),
+    "retry_unreadable": Wording("Retried", "Retry", "unreadable request {}", "accepted", *_EVENTS),
     "retry_unreadable_requests": Wording(
-        "Retried unreadable requests", "Retry unreadable requests", "accepted", *_EVENTS
+        "Retried", "Retry", "unreadable requests", "accepted", *_EVENTS
     ),
-    "erase_person": Wording("Erased a person's data", "Erase a person's data", "events", *_EVENTS),
-    "export_person": Wording(
-        "Exported a person's data", "Export a person's data", "events", *_EVENTS
-    ),
-    "backup_store": Wording("Copied the whole store", "Copy the whole store"),
-    "reload_config": Wording("Reloaded the config", "Reload the config"),
-    "begin_rotation": Wording(
-        "Began to rotate the secret of {}", "Begin to rotate the secret of {}"
-    ),
-    "finish_rotation": Wording(
-        "Finished rotating the secret of {}",
-        "Finish rotating the secret of {}",
-        "verified",
-        "kept request verified",
-        "kept requests verified",
-    ),
-    "note_endpoint": Wording(
-        "Noted a change of the webhook endpoint of {}",
-        "Note a change of the webhook endpoint of {}",
-    ),
-    "begin_reconciliation": Wording(
-        "Asked what an outage cost",
-        "Ask what an outage cost",
-        "reconciliations",
-        "source",
-        "sources",
-    ),
-    "cancel_reconciliation": Wording("Cancelled reconciliation {}", "Cancel reconciliation {}"),
-    "acknowledge_absence": Wording("Acknowledged absence {}", "Acknowledge absence {}"),
+    "erase_person": Wording("Erased", "Erase", "a person's data", "events", *_EVENTS),
+    "export_person": Wording("Exported", "Export", "a person's data", "events", *_EVENTS),
+    "backup_store": Wording("Copied", "Copy", "the whole store"),
+    "reload_config": Wording("Reloaded", "Reload", "the config"),
+    "begin_rotation": Wording("Began", "Begin", "to rotate the secret of {}"),
+    "finish_rotation": Wording("Finished", "Finish", "rotating the secret of {}", *_VERIFIED),
+    "note_endpoint": Wording("Noted", "Note", "a change of the webhook endpoint of {}"),
+    "begin_reconciliation": Wording("Asked", "Ask", "what an outage cost", *_SOURCES),
+    "cancel_reconciliation": Wording("Cancelled", "Cancel", "reconciliation {}"),
+    "acknowledge_absence": Wording("Acknowledged", "Acknowledge", "absence {}"),
 }
 """Every audited operation."""
 
-_COUNTED = Wording("Counted dead letters to discard", "Count dead letters to discard", "discarded")
+_COUNTED = Wording("Counted", "Count", "dead letters to discard", "discarded")
 
 _DIGEST = re.compile("person:[0-9a-f]+")
 
@@ -114,7 +97,7 @@ class ChangeRow(msgspec.Struct, frozen=True, kw_only=True):
     address: str | None
 
 
-def change_row(visit: Visit, change: ChangeRecord) -> ChangeRow:
+def change_row(visit: PageVisit, change: ChangeRecord) -> ChangeRow:
     """Describe a change to a visitor."""
     state = state_of(visit, change)
     wording = _wording(change)
@@ -136,14 +119,13 @@ def change_row(visit: Visit, change: ChangeRecord) -> ChangeRow:
     )
 
 
-def described(visit: Visit, change: ChangeRecord) -> str:
+def described(visit: PageVisit, change: ChangeRecord) -> str:
     """Describe the change in one line: in the past tense only if it was made."""
-    wording = _wording(change)
-    text = wording.past if state_of(visit, change) == "done" else wording.plain
-    return text.format(_text(visit, change.target)).rstrip()
+    is_done = state_of(visit, change) == "done"
+    return _wording(change).described(_text(visit, change.target), is_done=is_done)
 
 
-def state_of(visit: Visit, change: ChangeRecord) -> State:
+def state_of(visit: PageVisit, change: ChangeRecord) -> State:
     """Return how a change ended; one of an earlier process does not run any more."""
     if change.ended_ms is None or change.status is None:
         return "running" if change.begun_ms >= visit.admin.started.ms else "cut off"
@@ -157,10 +139,10 @@ def _wording(change: ChangeRecord) -> Wording:
         return _COUNTED
     name = change.operation.replace("_", " ").capitalize()
     # A newer relay may have written the row.
-    return OPERATIONS.get(change.operation, Wording(f"{name} {{}}", f"{name} {{}}"))
+    return OPERATIONS.get(change.operation, Wording(name, name, "{}"))
 
 
-def _asked(visit: Visit, change: ChangeRecord) -> Iterator[tuple[str, str]]:
+def _asked(visit: PageVisit, change: ChangeRecord) -> Iterator[tuple[str, str]]:
     for name, value in change.asked.items():
         if name in PERSONAL_FIELDS and not visit.may_change:
             yield _label(name), "hidden"
@@ -189,7 +171,7 @@ def _result(wording: Wording, change: ChangeRecord) -> Iterator[tuple[str, str]]
             yield _label(name), number(value) if isinstance(value, int) else _joined(value)
 
 
-def _text(visit: Visit, text: str | None) -> str:
+def _text(visit: PageVisit, text: str | None) -> str:
     """Hide persons from viewers; a row holds no address, but its digests tell persons apart."""
     shown = visit.text(text)
     return shown if visit.may_change else _DIGEST.sub("(person hidden)", shown)
@@ -203,7 +185,7 @@ def _joined(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
-def _via(visit: Visit, via: str | None) -> str:
+def _via(visit: PageVisit, via: str | None) -> str:
     if via is None:
         return "unknown program"
     if via == "page":

@@ -1,20 +1,17 @@
 """Changes by operators, with their origins and results."""
 
 from collections.abc import AsyncIterator, Sequence
-from functools import partial
 
 import msgspec
 
-from relay.admin.api.audit import ChangeList, Page, list_changes
+from relay.admin.api.audit import AuditQuery, list_changes
 from relay.admin.api.parameters import Limit, Number, Text
 from relay.admin.page.downloads import Rows
-from relay.admin.page.filter_bar import SINCE, UNTIL, Field, filter_bar
-from relay.admin.page.lists import ListReader
+from relay.admin.page.filter_bar import SINCE, UNTIL, Field, Time, filter_bar, moment
 from relay.admin.page.text.formats import iso
-from relay.admin.page.text.moments import Time, moment
-from relay.admin.page.view import Section, Table, View
+from relay.admin.page.view import CsvTable, PageView, Section
 from relay.admin.page.views.changes.descriptions import OPERATIONS, ChangeRow, change_row
-from relay.admin.page.visit import Context, Visit
+from relay.admin.page.visit import Context, PageVisit
 
 _COLUMNS: Sequence[object] = (
     *("when", "change", "operation", "target", "result", "status", "count", "unit"),
@@ -29,9 +26,9 @@ class ChangeFilter(msgspec.Struct, frozen=True, kw_only=True):
     since: Time | None = None
     until: Time | None = None
 
-    def page(self, visit: Visit, *, before: int | None = None, limit: int = 50) -> Page:
+    def page(self, visit: PageVisit, *, before: int | None = None, limit: int = 50) -> AuditQuery:
         """Convert to a page of the API; raises HTTPException."""
-        return Page(
+        return AuditQuery(
             operation=self.operation,
             since_ms=moment("From", self.since, visit.now_ms),
             until_ms=moment("Until", self.until, visit.now_ms),
@@ -52,23 +49,21 @@ class ChangesPage(ChangeFilter, frozen=True, kw_only=True):
     limit: Limit = 50
 
 
-async def read_changes(visit: Visit, page: ChangesPage) -> Context:
+async def read_changes(visit: PageVisit, page: ChangesPage) -> Context:
     query = page.page(visit, before=page.before, limit=page.limit)
-    reader = ListReader(partial(visit.run, list_changes), "changes", "id")
-    shown = await reader.page(visit.held, "rows", query)
-    result: ChangeList = shown.response
+    shown = await visit.page(list_changes, query, rows="changes")
     return {
         "page": page,
         "filters": filter_bar(visit, _fields(page)),
-        "changes": [change_row(visit, change) for change in result.changes],
+        "changes": [change_row(visit, change) for change in shown.response.changes],
         "rows": shown.attributes,
-        "next": result.next,
+        "next": shown.response.next,
         "csv": visit.url("/changes.csv", **page.given),
     }
 
 
 def _fields(chosen: ChangeFilter) -> Sequence[Field]:
-    operations = {name: wording.plain.format("…") for name, wording in OPERATIONS.items()}
+    operations = {name: wording.described("…") for name, wording in OPERATIONS.items()}
     return (
         Field(name="operation", label="Change", value=chosen.operation, choices=operations),
         Field(name="since", label="From (UTC)", value=chosen.since, hint=SINCE),
@@ -76,7 +71,7 @@ def _fields(chosen: ChangeFilter) -> Sequence[Field]:
     )
 
 
-async def read_table(visit: Visit, chosen: ChangeFilter) -> AsyncIterator[Rows]:
+async def read_table(visit: PageVisit, chosen: ChangeFilter) -> AsyncIterator[Rows]:
     """Read all changes that match."""
     heads = [_COLUMNS]
     async for page in visit.pages(list_changes, chosen.page(visit)):
@@ -95,14 +90,8 @@ SECTION = Section(
     name="Changes",
     path="/changes",
     key="c",
-    views=(
-        View(
-            path="/changes",
-            title="Changes",
-            template="changes.html",
-            read=read_changes,
-            topics=("changes",),
-        ),
+    routes=(
+        PageView("/changes", read_changes, "Changes", "changes.html", topics=("changes",)),
+        CsvTable("/changes.csv", read_table, "changes.csv"),
     ),
-    tables=(Table(path="/changes.csv", file="changes.csv", read=read_table),),
 )

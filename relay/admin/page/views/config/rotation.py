@@ -5,18 +5,11 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from relay.admin.api.rotation import (
-    RotationStart,
-    RotationView,
-    SourceName,
-    begin_rotation,
-    finish_rotation,
-    show_rotation,
-)
+from relay.admin.api import sources as api
 from relay.admin.operation import Nothing
 from relay.admin.page.text.formats import clock
-from relay.admin.page.view import Action, View
-from relay.admin.page.visit import Context, Done, Notice, Visit
+from relay.admin.page.view import Action, PageView
+from relay.admin.page.visit import ActionResult, Context, Notice, PageVisit
 from relay.core.minutes import MINUTE_MS
 from relay.core.units import number
 
@@ -30,9 +23,9 @@ class Length(msgspec.Struct, frozen=True, kw_only=True):
     minutes: Annotated[int, Meta(ge=1, le=60)] = 15
 
 
-async def read_rotation(visit: Visit, path: SourceName) -> Context:
+async def read_rotation(visit: PageVisit, path: api.SourceName) -> Context:
     """Read a rotation, and what it changes before it begins."""
-    rotation: RotationView = await visit.run(show_rotation, path)
+    rotation: api.RotationView = await visit.run(api.show_rotation, path)
     source = next((each for each in visit.admin.config().sources if each.name == path.name), None)
     return {
         "rotation": rotation,
@@ -44,18 +37,18 @@ async def read_rotation(visit: Visit, path: SourceName) -> Context:
     }
 
 
-async def begin(visit: Visit, path: SourceName, length: Length) -> Done:
+async def begin(visit: PageVisit, path: api.SourceName, length: Length) -> ActionResult:
     """Begin the rotation, or prolong it."""
-    start = RotationStart(duration_ms=length.minutes * MINUTE_MS)
-    rotation: RotationView = await visit.run(begin_rotation, path, start)
+    start = api.RotationStart(duration_ms=length.minutes * MINUTE_MS)
+    rotation: api.RotationView = await visit.run(api.begin_rotation, path, start)
     until = "" if rotation.until_ms is None else f" until {clock(rotation.until_ms)} UTC"
     text = f"Requests that match no secret of {path.name} are kept{until}. Now change the secret."
     return _done(visit, path, Notice(text=text))
 
 
-async def finish(visit: Visit, path: SourceName, _: Nothing) -> Done:
+async def finish(visit: PageVisit, path: api.SourceName, _: Nothing) -> ActionResult:
     """Reload the config, accept what its secrets verify, and end the rotation."""
-    rotation: RotationView = await visit.run(finish_rotation, path)
+    rotation: api.RotationView = await visit.run(api.finish_rotation, path)
     text = (
         f"The rotation of {path.name} is finished: {number(rotation.verified)} of "
         f"{number(rotation.kept)} kept requests verified"
@@ -69,21 +62,14 @@ async def finish(visit: Visit, path: SourceName, _: Nothing) -> Done:
     return _done(visit, path, Notice(text=text, tone="warn"))
 
 
-def _done(visit: Visit, path: SourceName, notice: Notice) -> Done:
-    return Done(to=visit.url(PATH.format(name=path.name)), notice=notice)
+def _done(visit: PageVisit, path: api.SourceName, notice: Notice) -> ActionResult:
+    return ActionResult(to=visit.url(PATH.format(name=path.name)), notice=notice)
 
 
 PATH = "/config/sources/{name}/rotation"
 
-VIEW = View(
-    path=PATH,
-    title="Rotation",
-    template="rotation.html",
-    read=read_rotation,
-    topics=("config", "changes"),
-)
-
-ACTIONS = (
-    Action(path=f"{PATH}/begin", perform=begin),
-    Action(path=f"{PATH}/finish", perform=finish),
+ROUTES = (
+    PageView(PATH, read_rotation, "Rotation", "rotation.html", topics=("config", "changes")),
+    Action(f"{PATH}/begin", begin),
+    Action(f"{PATH}/finish", finish),
 )

@@ -8,11 +8,11 @@ import msgspec
 from msgspec.structs import asdict
 
 from relay.admin.api.reload import reload_config
-from relay.admin.api.status import Status, show_status
+from relay.admin.api.status import StatusReport, show_status
 from relay.admin.facts import SourceFacts
 from relay.admin.operation import Nothing
 from relay.admin.page.text.settings import Setting, settings_of
-from relay.admin.page.view import Action, Section, View
+from relay.admin.page.view import Action, PageView, Section
 from relay.admin.page.views.config import rotation
 from relay.admin.page.views.config.certificates import (
     CA_KEY,
@@ -20,7 +20,7 @@ from relay.admin.page.views.config.certificates import (
     CertificateFile,
     read_file,
 )
-from relay.admin.page.visit import Context, Done, Notice, Visit
+from relay.admin.page.visit import ActionResult, Context, Notice, PageVisit
 from relay.config import Config
 from relay.core.authentication import SigningKey, SourceSettings
 from relay.core.minutes import DAY_MS
@@ -52,9 +52,9 @@ class SourceRow(msgspec.Struct, frozen=True, kw_only=True):
     rotation: RotationState | None
 
 
-async def read_config(visit: Visit, _: Nothing) -> Context:
+async def read_config(visit: PageVisit, _: Nothing) -> Context:
     """Read what the view shows; a store that cannot be read leaves its parts out."""
-    status: Status = await visit.run(show_status, Nothing())
+    status: StatusReport = await visit.run(show_status, Nothing())
     config = visit.admin.config()
     return {
         "status": status,
@@ -71,14 +71,14 @@ async def read_config(visit: Visit, _: Nothing) -> Context:
     }
 
 
-def _backups(visit: Visit, config: Config) -> str | None:
+def _backups(visit: PageVisit, config: Config) -> str | None:
     """Return the command that makes one, if the store's engine has it."""
     if visit.admin.store.backups.instead is not None:
         return None
     return f"relay store backup PATH --config {config.file}"
 
 
-def _sources(visit: Visit, config: Config, status: Status) -> Iterator[SourceRow]:
+def _sources(visit: PageVisit, config: Config, status: StatusReport) -> Iterator[SourceRow]:
     facts = {each.name: each for each in status.sources}
     for source in config.sources:
         if (known := facts.get(source.name)) is not None:
@@ -125,27 +125,27 @@ def _tables(config: Config) -> dict[str, Sequence[Setting]]:
     return {name: list(settings_of(table)) for name, table in (tables | apis).items()}
 
 
-async def reload(visit: Visit, _: Nothing, __: Nothing) -> Done:
+async def reload(visit: PageVisit, _: Nothing, __: Nothing) -> ActionResult:
     """Reload the config, and use it if it has no faults."""
     changes = await visit.run(reload_config, Nothing())
     differences = [f"{what} {', '.join(paths)}" for what, paths in changes.paths().items() if paths]
     text = f"The config was reloaded: {'; '.join(differences) or 'nothing is different'}."
-    return Done(to=visit.url("/config"), notice=Notice(text=text))
+    return ActionResult(to=visit.url("/config"), notice=Notice(text=text))
 
 
 SECTION = Section(
     name="Config",
     path="/config",
     key="f",
-    views=(
-        View(
-            path="/config",
-            title="Config",
-            template="config.html",
-            read=read_config,
+    routes=(
+        PageView(
+            "/config",
+            read_config,
+            "Config",
+            "config.html",
             topics=("events", "sinks", "config", "changes"),
         ),
-        rotation.VIEW,
+        Action("/config/reload", reload),
+        *rotation.ROUTES,
     ),
-    actions=(Action(path="/config/reload", perform=reload), *rotation.ACTIONS),
 )

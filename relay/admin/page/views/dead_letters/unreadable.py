@@ -1,35 +1,18 @@
 """Unreadable requests: verified, but without a usable event."""
 
 from collections.abc import Sequence
-from functools import partial
 
 import msgspec
 from msgspec.structs import asdict
 from starlette.exceptions import HTTPException
 
+from relay.admin.api import unreadable as api
 from relay.admin.api.parameters import Limit, Number, Text
-from relay.admin.api.unreadable import (
-    Digits,
-    RequestId,
-    Retried,
-    UnreadableDiscard,
-    UnreadableFilter,
-    UnreadableOrder,
-    UnreadablePage,
-    count_unreadable,
-    discard_unreadable,
-    discard_unreadable_requests,
-    list_unreadable,
-    retry_unreadable,
-    retry_unreadable_requests,
-    show_unreadable,
-)
 from relay.admin.operation import Nothing
-from relay.admin.page.filter_bar import SINCE, UNTIL, Field, filter_bar, same
-from relay.admin.page.lists import Listed, ListReader
-from relay.admin.page.text.moments import Time, moment
-from relay.admin.page.view import Action, View
-from relay.admin.page.visit import Context, Done, Notice, Visit
+from relay.admin.page.filter_bar import SINCE, UNTIL, Field, Time, filter_bar, moment, same
+from relay.admin.page.lists import ListPage
+from relay.admin.page.view import Action, PageView
+from relay.admin.page.visit import ActionResult, Context, Notice, PageVisit
 from relay.core.units import number
 
 SHOWN_MAX = 64 * 1024
@@ -47,10 +30,10 @@ class RequestFilter(msgspec.Struct, frozen=True, kw_only=True):
     since: Time | None = None
     until: Time | None = None
 
-    def filter(self, visit: Visit) -> UnreadableFilter:
+    def filter(self, visit: PageVisit) -> api.UnreadableFilter:
         """Convert to the API's filter; raises HTTPException."""
         visit.check_filter(self.source, self.reason)
-        return UnreadableFilter(
+        return api.UnreadableFilter(
             source=self.source,
             reason=self.reason,
             since_ms=moment("From", self.since, visit.now_ms),
@@ -79,7 +62,7 @@ class ConfirmedFilter(RequestFilter, frozen=True, kw_only=True):
 class PathId(msgspec.Struct, frozen=True, kw_only=True):
     """One request."""
 
-    id: Digits
+    id: api.Digits
 
 
 class OfSource(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,12 +77,12 @@ class Confirmed(OfSource, frozen=True, kw_only=True):
     word: Text = ""
 
 
-async def read_list(visit: Visit, page: RequestPage) -> Context:
+async def read_list(visit: PageVisit, page: RequestPage) -> Context:
     """Read a page of unreadable requests, with their reasons."""
     chosen = page.filter(visit)
-    wanted = UnreadablePage(**asdict(chosen), before=page.before, limit=page.limit)
+    wanted = api.UnreadablePage(**asdict(chosen), before=page.before, limit=page.limit)
     shown = await read_requests(visit, wanted)
-    reasons = (await visit.run(count_unreadable, chosen)).reasons
+    reasons = (await visit.run(api.count_unreadable, chosen)).reasons
     return {
         "filters": filter_bar(visit, _fields(visit, page)),
         "given": page.given,
@@ -113,8 +96,8 @@ async def read_list(visit: Visit, page: RequestPage) -> Context:
     }
 
 
-def _fields(visit: Visit, chosen: RequestFilter) -> Sequence[Field]:
-    sources = same(visit.admin.rotations.sources)
+def _fields(visit: PageVisit, chosen: RequestFilter) -> Sequence[Field]:
+    sources = same(visit.admin.sources)
     return (
         Field(name="source", label="Source", value=chosen.source, choices=sources),
         Field(name="reason", label="Reason contains", value=chosen.reason),
@@ -123,13 +106,14 @@ def _fields(visit: Visit, chosen: RequestFilter) -> Sequence[Field]:
     )
 
 
-async def read_requests(visit: Visit, page: UnreadablePage) -> Listed:
-    reader = ListReader(partial(visit.run, list_unreadable), "unreadable", "seq")
-    return await reader.page(visit.held, "requests", page)
+async def read_requests(visit: PageVisit, page: api.UnreadablePage) -> ListPage:
+    return await visit.page(
+        api.list_unreadable, page, rows="unreadable", position="seq", name="requests"
+    )
 
 
-async def read_one(visit: Visit, path: RequestId) -> Context:
-    record = await visit.run(show_unreadable, path)
+async def read_one(visit: PageVisit, path: api.RequestId) -> Context:
+    record = await visit.run(api.show_unreadable, path)
     headers = [line.partition(": ") for line in (record.headers or "").splitlines()]
     return {
         "request": record.request,
@@ -142,28 +126,30 @@ async def read_one(visit: Visit, path: RequestId) -> Context:
     }
 
 
-async def retry(visit: Visit, path: PathId, chosen: OfSource) -> Done:
+async def retry(visit: PageVisit, path: PathId, chosen: OfSource) -> ActionResult:
     """Accept the event of one request, if it has one by now."""
-    request = RequestId(id=path.id, source=chosen.source)
-    result = await visit.run(retry_unreadable, request)
+    request = api.RequestId(id=path.id, source=chosen.source)
+    result = await visit.run(api.retry_unreadable, request)
     is_over = result.accepted or result.duplicates
-    return Done(to=visit.url("/unreadable") if is_over else None, notice=_retried(result))
+    return ActionResult(to=visit.url("/unreadable") if is_over else None, notice=_retried(result))
 
 
-async def retry_all(visit: Visit, _: Nothing, chosen: RequestFilter) -> Done:
+async def retry_all(visit: PageVisit, _: Nothing, chosen: RequestFilter) -> ActionResult:
     """Accept the events of all requests that the filter selects, if they have one by now."""
-    order = UnreadableOrder(**asdict(chosen.filter(visit)), all=True)
-    return Done(notice=_retried(await visit.run(retry_unreadable_requests, Nothing(), order)))
+    order = api.UnreadableOrder(**asdict(chosen.filter(visit)), all=True)
+    return ActionResult(
+        notice=_retried(await visit.run(api.retry_unreadable_requests, Nothing(), order))
+    )
 
 
-def _retried(result: Retried) -> Notice:
+def _retried(result: api.Retried) -> Notice:
     parts = [f"{number(count)} {words}" for count, words in _parts(result) if count]
     kept = result.conflicts + result.unreadable + result.lost
     text = "; ".join(parts) or "There is no such request any more"
     return Notice(text=f"{text}.", tone="warn" if kept or not parts else "ok")
 
 
-def _parts(result: Retried) -> Sequence[tuple[int, str]]:
+def _parts(result: api.Retried) -> Sequence[tuple[int, str]]:
     return (
         (result.accepted, "accepted"),
         (result.duplicates, "known already, and removed"),
@@ -173,20 +159,22 @@ def _parts(result: Retried) -> Sequence[tuple[int, str]]:
     )
 
 
-async def discard_all(visit: Visit, _: Nothing, confirmed: ConfirmedFilter) -> Done:
+async def discard_all(visit: PageVisit, _: Nothing, confirmed: ConfirmedFilter) -> ActionResult:
     """Discard all requests that the filter selects, for good."""
     _require_word(confirmed.word)
-    order = UnreadableDiscard(**asdict(confirmed.filter(visit)), all=True)
-    result = await visit.run(discard_unreadable_requests, Nothing(), order)
-    return Done(notice=Notice(text=f"{number(result.discarded)} discarded."))
+    order = api.UnreadableDiscard(**asdict(confirmed.filter(visit)), all=True)
+    result = await visit.run(api.discard_unreadable_requests, Nothing(), order)
+    return ActionResult(notice=Notice(text=f"{number(result.discarded)} discarded."))
 
 
-async def discard(visit: Visit, path: PathId, confirmed: Confirmed) -> Done:
+async def discard(visit: PageVisit, path: PathId, confirmed: Confirmed) -> ActionResult:
     """Discard one request for good."""
     _require_word(confirmed.word)
-    request = await visit.run(discard_unreadable, RequestId(id=path.id, source=confirmed.source))
+    request = await visit.run(
+        api.discard_unreadable, api.RequestId(id=path.id, source=confirmed.source)
+    )
     text = f"The request {request.id[:12]} is discarded."
-    return Done(to=visit.url("/unreadable"), notice=Notice(text=text))
+    return ActionResult(to=visit.url("/unreadable"), notice=Notice(text=text))
 
 
 def _require_word(word: str) -> None:
@@ -194,26 +182,23 @@ def _require_word(word: str) -> None:
         raise HTTPException(422, f"Nothing was discarded: type {WORD} to confirm.")
 
 
-VIEWS = (
-    View(
-        path="/unreadable",
-        title="Unreadable requests",
-        template="unreadable.html",
-        read=read_list,
+ROUTES = (
+    PageView(
+        "/unreadable",
+        read_list,
+        "Unreadable requests",
+        "unreadable.html",
         topics=("events", "changes"),
     ),
-    View(
-        path="/unreadable/{id}",
-        title="Unreadable request",
-        template="unreadable_request.html",
-        read=read_one,
+    PageView(
+        "/unreadable/{id}",
+        read_one,
+        "Unreadable request",
+        "unreadable_request.html",
         admin_only=True,
     ),
-)
-
-ACTIONS = (
-    Action(path="/unreadable/retry", perform=retry_all),
-    Action(path="/unreadable/discard", perform=discard_all),
-    Action(path="/unreadable/{id}/retry", perform=retry),
-    Action(path="/unreadable/{id}/discard", perform=discard),
+    Action("/unreadable/retry", retry_all),
+    Action("/unreadable/discard", discard_all),
+    Action("/unreadable/{id}/retry", retry),
+    Action("/unreadable/{id}/discard", discard),
 )

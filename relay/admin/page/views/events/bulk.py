@@ -6,18 +6,16 @@ import msgspec
 from msgspec.structs import replace
 from starlette.exceptions import HTTPException
 
-from relay.admin.api.events import Events, Listing, list_events
-from relay.admin.api.filters import selected, selected_dead
-from relay.admin.api.parameters import Filter, Text
+from relay.admin.api.events import EventList, Listing, list_events
+from relay.admin.api.parameters import Filter, Text, selected, selected_dead
 from relay.admin.operation import Nothing
-from relay.admin.page.commands import command
 from relay.admin.page.filter_bar import chips, fixed_chips
-from relay.admin.page.filters import EventFilter, event_fields
+from relay.admin.page.filters import EventFilter, command, event_fields
 from relay.admin.page.jobs import Change, Job
 from relay.admin.page.text.formats import iso
-from relay.admin.page.view import Action, View
+from relay.admin.page.view import Action, PageView
 from relay.admin.page.views.events import bulk_jobs
-from relay.admin.page.visit import Context, Done, Notice, Visit
+from relay.admin.page.visit import ActionResult, Context, Notice, PageVisit
 from relay.store.records import EventRecord
 
 SAMPLE = 5
@@ -53,7 +51,7 @@ class Typed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _reader(change: Change) -> Callable[..., Awaitable[Context]]:
-    async def read(visit: Visit, chosen: EventFilter) -> Context:
+    async def read(visit: PageVisit, chosen: EventFilter) -> Context:
         """Read the filter and a sample of what it matches."""
         wanted = _wanted(change, await chosen.filter(visit))
         return {
@@ -68,9 +66,9 @@ def _reader(change: Change) -> Callable[..., Awaitable[Context]]:
     return read
 
 
-async def _sample(visit: Visit, wanted: Filter) -> Sequence[EventRecord]:
+async def _sample(visit: PageVisit, wanted: Filter) -> Sequence[EventRecord]:
     page = wanted.extended(Listing, limit=SAMPLE, within_ms=SAMPLE_MS)
-    result: Events = await visit.run(list_events, page)
+    result: EventList = await visit.run(list_events, page)
     return result.events
 
 
@@ -90,8 +88,8 @@ def _command(change: Change, wanted: Filter) -> str:
     return command(chosen, "dead-letters", "discard", bare=["--all"])
 
 
-def _beginner(change: Change) -> Callable[..., Awaitable[Done]]:
-    async def begin(visit: Visit, _: Nothing, bulk: Bulk) -> Done:
+def _beginner(change: Change) -> Callable[..., Awaitable[ActionResult]]:
+    async def begin(visit: PageVisit, _: Nothing, bulk: Bulk) -> ActionResult:
         """Count the selected deliveries in the background."""
         chosen = bulk.event_filter
         wanted = _wanted(change, await chosen.filter(visit))
@@ -108,12 +106,12 @@ def _beginner(change: Change) -> Callable[..., Awaitable[Done]]:
         )
         count = bulk_jobs.count_replay if change == "replay" else bulk_jobs.count_dead_letters
         visit.jobs.run(job, lambda: count(visit, job))
-        return Done(to=_url(visit, job))
+        return ActionResult(to=_url(visit, job))
 
     return begin
 
 
-def _url(visit: Visit, job: Job) -> str:
+def _url(visit: PageVisit, job: Job) -> str:
     return visit.url(f"/events/bulk/{job.identifier}")
 
 
@@ -123,7 +121,7 @@ def _absolute(chosen: EventFilter, fixed: Filter) -> dict[str, str]:
     return {**chosen.given, **{name: iso(ms) for name, ms in times.items() if ms is not None}}
 
 
-async def read_job(visit: Visit, path: JobId) -> Context:
+async def read_job(visit: PageVisit, path: JobId) -> Context:
     """Read the state of a bulk change."""
     # A copy, because it may go on while a thread renders it.
     job = replace(visit.jobs.find(path.id))
@@ -139,56 +137,42 @@ async def read_job(visit: Visit, path: JobId) -> Context:
     }
 
 
-async def stop(visit: Visit, path: JobId, _: Nothing) -> Done:
+async def stop(visit: PageVisit, path: JobId, _: Nothing) -> ActionResult:
     """Stop counting or discarding."""
     job = visit.jobs.find(path.id)
     visit.jobs.stop(job)
-    return Done(to=_url(visit, job))
+    return ActionResult(to=_url(visit, job))
 
 
-async def confirm(visit: Visit, path: JobId, form: Typed) -> Done:
+async def confirm(visit: PageVisit, path: JobId, form: Typed) -> ActionResult:
     """Make the change that was counted."""
     job = visit.jobs.find(path.id)
     here = _url(visit, job)
     if job.state != "counted" or not job.count:
-        return Done(to=here)
+        return ActionResult(to=here)
     if job.change == "replay":
         return await bulk_jobs.replay(visit, job)
     if job.is_everything and (form.typed or "").strip().lower() != TYPED:
         text = f"Type “{TYPED}” to discard all dead letters; nothing was discarded."
-        return Done(to=here, notice=Notice(text=text, tone="bad"))
+        return ActionResult(to=here, notice=Notice(text=text, tone="bad"))
     visit.jobs.run(job, lambda: bulk_jobs.discard(visit, job))
     job.state, job.share = "changing", 0.0
-    return Done(to=here)
+    return ActionResult(to=here)
 
 
-VIEWS = (
-    View(
-        path="/events/replay",
-        title="Replay",
-        template="bulk.html",
-        read=_reader("replay"),
-        admin_only=True,
-    ),
-    View(
-        path="/events/discard",
-        title="Discard",
-        template="bulk.html",
-        read=_reader("discard"),
-        admin_only=True,
-    ),
-    View(
-        path="/events/bulk/{id}",
-        title="Bulk change",
-        template="job.html",
-        read=read_job,
+ROUTES = (
+    PageView("/events/replay", _reader("replay"), "Replay", "bulk.html", admin_only=True),
+    PageView("/events/discard", _reader("discard"), "Discard", "bulk.html", admin_only=True),
+    PageView(
+        "/events/bulk/{id}",
+        read_job,
+        "Bulk change",
+        "job.html",
         topics=("changes",),
         admin_only=True,
     ),
-)
-ACTIONS = (
-    Action(path="/events/replay", perform=_beginner("replay")),
-    Action(path="/events/discard", perform=_beginner("discard")),
-    Action(path="/events/bulk/{id}/stop", perform=stop),
-    Action(path="/events/bulk/{id}/confirm", perform=confirm),
+    Action("/events/replay", _beginner("replay")),
+    Action("/events/discard", _beginner("discard")),
+    Action("/events/bulk/{id}/stop", stop),
+    Action("/events/bulk/{id}/confirm", confirm),
 )

@@ -1,14 +1,14 @@
 """The work of bulk changes: counting, which goes on in the background, and the change."""
 
 from relay.admin.api import dead_letters, replays
-from relay.admin.api.parameters import Order
+from relay.admin.api.parameters import EventOrder
 from relay.admin.operation import Nothing
-from relay.admin.page.jobs import Job, Part
-from relay.admin.page.visit import Done, Notice, Visit
+from relay.admin.page.jobs import DeliveryGroup, Job
+from relay.admin.page.visit import ActionResult, Notice, PageVisit
 from relay.core.units import number
 
 
-async def count_replay(visit: Visit, job: Job) -> None:
+async def count_replay(visit: PageVisit, job: Job) -> None:
     """Count what a replay would deliver."""
 
     def progress(share: float, count: int) -> None:
@@ -18,30 +18,31 @@ async def count_replay(visit: Visit, job: Job) -> None:
     estimate = await visit.run(replays.count_replay, Nothing(), job.chosen, progress=progress)
     job.count, job.nothing = estimate.total, estimate.nothing
     job.parts = [
-        Part(sink=each.sink, kind=each.kind, reason=each.reason, count=each.count)
+        DeliveryGroup(sink=each.sink, kind=each.kind, reason=each.reason, count=each.count)
         for each in estimate.shares
     ]
     visit.jobs.end(job, "counted")
 
 
-async def count_dead_letters(visit: Visit, job: Job) -> None:
+async def count_dead_letters(visit: PageVisit, job: Job) -> None:
     """Count what would be discarded."""
     job.share = None
     reasons = (await visit.run(dead_letters.count_dead_letters, job.chosen)).reasons
     job.parts = [
-        Part(sink=each.sink, kind=None, reason=each.reason, count=each.count) for each in reasons
+        DeliveryGroup(sink=each.sink, kind=None, reason=each.reason, count=each.count)
+        for each in reasons
     ]
     job.count = sum(part.count for part in job.parts)
     job.nothing = None if job.count else "no dead letter matches"
     visit.jobs.end(job, "counted")
 
 
-async def replay(visit: Visit, job: Job) -> Done:
+async def replay(visit: PageVisit, job: Job) -> ActionResult:
     """Start the replay that was counted, and lead to it."""
     # At once, so that a second click starts no second replay.
     job.state = "changing"
     try:
-        order = job.chosen.extended(Order, all=True)
+        order = job.chosen.extended(EventOrder, all=True)
         begun = await visit.run(replays.begin_replay, Nothing(), order, counted=job.count)
     except BaseException:
         job.state = "counted"
@@ -49,10 +50,10 @@ async def replay(visit: Visit, job: Job) -> Done:
     job.replay = begun.id
     visit.jobs.end(job, "done")
     text = f"Replay {begun.id} of {number(begun.total)} deliveries has begun."
-    return Done(to=visit.url(f"/replays/{begun.id}"), notice=Notice(text=text))
+    return ActionResult(to=visit.url(f"/replays/{begun.id}"), notice=Notice(text=text))
 
 
-async def discard(visit: Visit, job: Job) -> None:
+async def discard(visit: PageVisit, job: Job) -> None:
     """Discard the counted dead letters, until stopped."""
 
     def goes_on(count: int) -> bool:

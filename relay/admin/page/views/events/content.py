@@ -5,9 +5,8 @@ from collections.abc import Sequence
 import msgspec
 from starlette.exceptions import HTTPException
 
-from relay.admin.page.text.json_text import Shown, plain, pretty
-from relay.admin.page.text.message_parts import Part, parts_of
-from relay.admin.page.visit import Visit
+from relay.admin.page.text.json_text import MessagePart, Shown, parts_of, plain, pretty
+from relay.admin.page.visit import PageVisit
 from relay.core.delivery import Status
 from relay.core.errors import RelayError
 from relay.core.event import Engagement, Event, engagement
@@ -43,12 +42,12 @@ class RouteRow(msgspec.Struct, frozen=True, kw_only=True):
         return self.takes and self.status is None
 
 
-class Body(msgspec.Struct, frozen=True, kw_only=True):
+class BodyView(msgspec.Struct, frozen=True, kw_only=True):
     """A body in one of its forms; `fault` says why it cannot be shown."""
 
     form: str
     text: Shown | None = None
-    parts: Sequence[Part] = ()
+    parts: Sequence[MessagePart] = ()
     fault: str = ""
     remark: str = ""
     """What a sink's message lacks here."""
@@ -61,19 +60,19 @@ class Body(msgspec.Struct, frozen=True, kw_only=True):
         return self.text.text
 
 
-class Content(msgspec.Struct, frozen=True, kw_only=True):
+class EventContent(msgspec.Struct, frozen=True, kw_only=True):
     """The inside of an event; a viewer gets the routes only, without reasons."""
 
     routes: Sequence[RouteRow]
     sinks: Sequence[str] = ()
     """Sinks whose message can be shown."""
-    body: Body | None = None
+    body: BodyView | None = None
     headers: Sequence[tuple[str, str]] = ()
     about: Engagement = msgspec.field(default_factory=lambda: Engagement(None, None, None, None))
     is_erased: bool = False
 
 
-def content(visit: Visit, history: History, form: str) -> Content:
+def content(visit: PageVisit, history: History, form: str) -> EventContent:
     """Read and route a stored event; takes milliseconds for a large one. Raises HTTPException."""
     routes, event = visit.admin.routes, history.intact_event()
     rows = _rows(routes, event, history.event.deliveries, with_reasons=visit.may_change)
@@ -82,8 +81,8 @@ def content(visit: Visit, history: History, form: str) -> Content:
         raise HTTPException(404, f"There is no sink {form.removeprefix(AS)} in the config.")
     is_erased = any(delivery.reason == "erased" for delivery in history.event.deliveries)
     if not visit.may_change:
-        return Content(routes=rows, is_erased=is_erased)
-    return Content(
+        return EventContent(routes=rows, is_erased=is_erased)
+    return EventContent(
         routes=rows,
         sinks=sinks,
         body=_body(visit, history, event, form),
@@ -125,31 +124,31 @@ def _headers(lines: bytes | None) -> list[tuple[str, str]]:
     return pairs
 
 
-def _body(visit: Visit, history: History, event: Event | None, form: str) -> Body | None:
+def _body(visit: PageVisit, history: History, event: Event | None, form: str) -> BodyView | None:
     if history.body is None:
         return None
     text = history.body.decode(errors="replace")
     if form == "raw":
-        return Body(form=form, text=plain(text))
+        return BodyView(form=form, text=plain(text))
     if form.startswith(AS):
         return _message(visit, event, form)
     shown = pretty(text)
-    return Body(form=form, text=shown or plain(text), is_json=shown is not None)
+    return BodyView(form=form, text=shown or plain(text), is_json=shown is not None)
 
 
-def _message(visit: Visit, event: Event | None, form: str) -> Body:
+def _message(visit: PageVisit, event: Event | None, form: str) -> BodyView:
     """Render the message that a sink gets."""
     if event is None:
-        return Body(form=form, fault="The stored body is damaged, so no sink gets it.")
+        return BodyView(form=form, fault="The stored body is damaged, so no sink gets it.")
     try:
         message = visit.admin.sinks.render(form.removeprefix(AS), event)
     except KeyError:
-        return Body(form=form, fault="The sink is not running.")
+        return BodyView(form=form, fault="The sink is not running.")
     except RelayError as error:
-        return Body(form=form, fault=f"The sink cannot make a message of it: {error}.")
-    return Body(form=form, parts=parts_of(message), remark=_remark(visit, event, form))
+        return BodyView(form=form, fault=f"The sink cannot make a message of it: {error}.")
+    return BodyView(form=form, parts=parts_of(message), remark=_remark(visit, event, form))
 
 
-def _remark(visit: Visit, event: Event, form: str) -> str:
+def _remark(visit: PageVisit, event: Event, form: str) -> str:
     sinks = {sink.name: sink for sink in visit.admin.config().sinks}
     return NOT_SHOWN if sinks[form.removeprefix(AS)].enriches(event) else ""

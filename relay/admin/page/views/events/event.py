@@ -12,12 +12,12 @@ from starlette.exceptions import HTTPException
 from relay.admin.api.events import EventNumber, Listing, RelatedTo, list_events, show_related
 from relay.admin.api.parameters import Number, Text
 from relay.admin.api.sinks import MaybeEvent, OneEvent, SinkName, discard_delivery, retry_sink
-from relay.admin.page.commands import api_request
-from relay.admin.page.view import Action, Download, View
-from relay.admin.page.views.events.content import Content, content
-from relay.admin.page.views.events.steps import Record, next_try
+from relay.admin.page.filters import api_request
+from relay.admin.page.view import Action, Download, PageView
+from relay.admin.page.views.events.content import EventContent, content
+from relay.admin.page.views.events.steps import DeliveryTimeline, next_try
 from relay.admin.page.views.events.timeline import timeline
-from relay.admin.page.visit import Context, Done, Notice, Visit
+from relay.admin.page.visit import ActionResult, Context, Notice, PageVisit
 from relay.core.delivery import Status
 from relay.core.units import relative
 from relay.store.records import DeliveryRecord, EventRecord, History
@@ -30,7 +30,7 @@ REPLAYS_SHOWN = 20
 PATH = "/events/{seq:number}"
 
 
-class EventPage(EventNumber, frozen=True, kw_only=True):
+class EventView(EventNumber, frozen=True, kw_only=True):
     """One event, the form of its body, and the attempts before the one with an index."""
 
     body: Annotated[str, Meta(pattern=r"\A(pretty|raw|as:.+)\Z", max_length=330)] = "pretty"
@@ -43,7 +43,7 @@ class OneSink(msgspec.Struct, frozen=True, kw_only=True):
     sink: Text
 
 
-class DeliveryState(msgspec.Struct, frozen=True, kw_only=True):
+class DeliveryHead(msgspec.Struct, frozen=True, kw_only=True):
     """A delivery in the head."""
 
     sink: str
@@ -52,7 +52,7 @@ class DeliveryState(msgspec.Struct, frozen=True, kw_only=True):
     """Its status in words, with the next try of a pending one."""
 
 
-async def read_event(visit: Visit, page: EventPage) -> Context:
+async def read_event(visit: PageVisit, page: EventView) -> Context:
     """Read everything about one event that the visitor may see."""
     history = await _history(visit, page.seq)
     inside = await asyncio.to_thread(content, visit, history, page.body)
@@ -71,7 +71,7 @@ async def read_event(visit: Visit, page: EventPage) -> Context:
     }
 
 
-async def _history(visit: Visit, seq: int) -> History:
+async def _history(visit: PageVisit, seq: int) -> History:
     # The API's operation would encode a large body for JSON, which nothing here needs.
     history = await visit.admin.store.operations.history(seq)
     if history is None:
@@ -79,9 +79,9 @@ async def _history(visit: Visit, seq: int) -> History:
     return history
 
 
-async def _record(visit: Visit, history: History) -> Record:
+async def _record(visit: PageVisit, history: History) -> DeliveryTimeline:
     event, admin = history.event, visit.admin
-    return Record(
+    return DeliveryTimeline(
         event=event,
         attempts=history.attempts,
         now_ms=visit.now_ms,
@@ -93,7 +93,7 @@ async def _record(visit: Visit, history: History) -> Record:
     )
 
 
-async def _replays(visit: Visit, history: History) -> list[Replay]:
+async def _replays(visit: PageVisit, history: History) -> list[Replay]:
     """Return the last replays that opened a delivery of the event."""
     opened = {attempt.replay for attempt in history.attempts}
     opened |= {delivery.replay for delivery in history.event.deliveries}
@@ -102,7 +102,7 @@ async def _replays(visit: Visit, history: History) -> list[Replay]:
     return [replay for replay in replays if replay is not None]
 
 
-def _state(record: Record, delivery: DeliveryRecord) -> DeliveryState:
+def _state(record: DeliveryTimeline, delivery: DeliveryRecord) -> DeliveryHead:
     text = str(delivery.status)
     if delivery.status is Status.PENDING:
         next_ms, waits = next_try(record, delivery)
@@ -113,10 +113,10 @@ def _state(record: Record, delivery: DeliveryRecord) -> DeliveryState:
             text = (
                 f"pending, try {tries + 1} {relative(max(next_ms, record.now_ms), record.now_ms)}"
             )
-    return DeliveryState(sink=delivery.sink, status=delivery.status, text=text)
+    return DeliveryHead(sink=delivery.sink, status=delivery.status, text=text)
 
 
-async def _related(visit: Visit, seq: int) -> Related:
+async def _related(visit: PageVisit, seq: int) -> Related:
     related: Related = await visit.run(show_related, RelatedTo(seq=seq, limit=RELATED_SHOWN))
     if visit.may_change:
         return related
@@ -125,17 +125,17 @@ async def _related(visit: Visit, seq: int) -> Related:
     return Related(person=None, video=None if hidden else related.video, title=related.title)
 
 
-async def _older(visit: Visit, seq: int) -> int | None:
+async def _older(visit: PageVisit, seq: int) -> int | None:
     page = await visit.run(list_events, Listing(before=seq, limit=1))
     return next((event.seq for event in page.events), None)
 
 
-async def _newer(visit: Visit, seq: int) -> int | None:
+async def _newer(visit: PageVisit, seq: int) -> int | None:
     events = await visit.admin.store.operations.accepted(seq, limit=1)
     return next((event.number for event in events), None)
 
 
-def _hindrance(history: History, inside: Content) -> str:
+def _hindrance(history: History, inside: EventContent) -> str:
     """Say why a replay of the event would deliver nothing; empty if it would."""
     if history.body is None:
         return "The body is gone, so there is nothing to deliver."
@@ -148,7 +148,7 @@ def _hindrance(history: History, inside: Content) -> str:
     return ""
 
 
-def _commands(visit: Visit, event: EventRecord) -> Sequence[str]:
+def _commands(visit: PageVisit, event: EventRecord) -> Sequence[str]:
     return (
         # An id that begins with a hyphen would be taken for an option.
         f"relay replay --id={shlex.quote(event.id)} --source={shlex.quote(event.source)}",
@@ -157,7 +157,7 @@ def _commands(visit: Visit, event: EventRecord) -> Sequence[str]:
     )
 
 
-async def retry(visit: Visit, path: EventNumber, chosen: OneSink) -> Done:
+async def retry(visit: PageVisit, path: EventNumber, chosen: OneSink) -> ActionResult:
     """Make a pending delivery due now."""
     event = (await _history(visit, path.seq)).event
     of_event = MaybeEvent(id=event.id, source=event.source)
@@ -165,7 +165,7 @@ async def retry(visit: Visit, path: EventNumber, chosen: OneSink) -> Done:
     return _done(visit, path, Notice(text=f"{chosen.sink} is tried now."))
 
 
-async def discard(visit: Visit, path: EventNumber, chosen: OneSink) -> Done:
+async def discard(visit: PageVisit, path: EventNumber, chosen: OneSink) -> ActionResult:
     """Discard a pending delivery."""
     event = (await _history(visit, path.seq)).event
     of_event = OneEvent(id=event.id, source=event.source)
@@ -176,11 +176,11 @@ async def discard(visit: Visit, path: EventNumber, chosen: OneSink) -> Done:
     return _done(visit, path, Notice(text=text, tone="warn"))
 
 
-def _done(visit: Visit, path: EventNumber, notice: Notice) -> Done:
-    return Done(to=visit.url(f"/events/{path.seq}"), notice=notice)
+def _done(visit: PageVisit, path: EventNumber, notice: Notice) -> ActionResult:
+    return ActionResult(to=visit.url(f"/events/{path.seq}"), notice=notice)
 
 
-async def read_body(visit: Visit, path: EventNumber) -> bytes:
+async def read_body(visit: PageVisit, path: EventNumber) -> bytes:
     """Return the stored bytes."""
     body = (await _history(visit, path.seq)).body
     if body is None:
@@ -188,19 +188,11 @@ async def read_body(visit: Visit, path: EventNumber) -> bytes:
     return body
 
 
-VIEW = View(
-    path=PATH,
-    title="Event",
-    template="event.html",
-    read=read_event,
-    topics=("deliveries", "sinks", "config", "changes"),
-)
-
-ACTIONS = (
-    Action(path=f"{PATH}/retry", perform=retry),
-    Action(path=f"{PATH}/discard", perform=discard),
-)
-
-DOWNLOADS = (
-    Download(path=f"{PATH}/body", file="event-{seq}.json", read=read_body, admin_only=True),
+ROUTES = (
+    PageView(
+        PATH, read_event, "Event", "event.html", topics=("deliveries", "sinks", "config", "changes")
+    ),
+    Action(f"{PATH}/retry", retry),
+    Action(f"{PATH}/discard", discard),
+    Download(f"{PATH}/body", read_body, "event-{seq}.json", admin_only=True),
 )

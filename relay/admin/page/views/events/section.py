@@ -6,25 +6,18 @@ from typing import Literal
 from msgspec.structs import asdict, replace
 from starlette.exceptions import HTTPException
 
-from relay.admin.api.events import (
-    Counting,
-    Events,
-    Listing,
-    count_events,
-    list_events,
-)
+from relay.admin.api import events as api
 from relay.admin.api.parameters import Filter, Number, Text
 from relay.admin.operation import Nothing
-from relay.admin.page.commands import api_request, command
 from relay.admin.page.downloads import Rows
 from relay.admin.page.filter_bar import filter_bar
-from relay.admin.page.filters import EventFilter, event_fields
+from relay.admin.page.filters import EventFilter, api_request, command, event_fields
 from relay.admin.page.first_steps import first_steps
-from relay.admin.page.lists import Listed, ListReader, unpaged
+from relay.admin.page.lists import ListPage, ListReader, unpaged
 from relay.admin.page.text.formats import iso
-from relay.admin.page.view import Action, Section, Table, View
+from relay.admin.page.view import Action, CsvTable, PageView, Section
 from relay.admin.page.views.events import bulk, event, replays, search
-from relay.admin.page.visit import Context, Done, Visit
+from relay.admin.page.visit import ActionResult, Context, PageVisit
 from relay.store.records import EventRecord
 from relay.store.search import Count
 
@@ -54,18 +47,18 @@ class PersonForm(EventFilter, frozen=True, kw_only=True):
     address: Text
 
 
-async def read_events(visit: Visit, page: EventsPage) -> Context:
+async def read_events(visit: PageVisit, page: EventsPage) -> Context:
     """Read a page of events and the number of all that match."""
     clock = visit.admin.clock
     ends_s = clock.monotonic() + BUDGET_MS / 1000
     fault, count, chosen = None, None, Filter()
-    shown = Listed(Events(events=(), next=None), unpaged("rows"))
+    shown = ListPage(api.EventList(events=(), next=None), unpaged("rows"))
     try:
         chosen = await page.filter(visit)
-        listing = chosen.extended(Listing, before=page.before, within_ms=BUDGET_MS)
+        listing = chosen.extended(api.Listing, before=page.before, within_ms=BUDGET_MS)
 
-        async def read(wanted: Listing) -> Events:
-            return await visit.slow.get(wanted, lambda: visit.run(list_events, wanted))
+        async def read(wanted: api.Listing) -> api.EventList:
+            return await visit.slow.get(wanted, lambda: visit.run(api.list_events, wanted))
 
         async def estimate(newest: int, held: int) -> tuple[int, bool]:
             if not page.given:
@@ -97,7 +90,7 @@ async def read_events(visit: Visit, page: EventsPage) -> Context:
     }
 
 
-async def _newer(visit: Visit, chosen: Filter, held: int) -> tuple[int, bool]:
+async def _newer(visit: PageVisit, chosen: Filter, held: int) -> tuple[int, bool]:
     """Count the events that match since the one with a position, for a moment."""
     history = await visit.admin.store.operations.history(held)
     if history is None:
@@ -107,58 +100,54 @@ async def _newer(visit: Visit, chosen: Filter, held: int) -> tuple[int, bool]:
     return count.events, not count.complete
 
 
-async def _count(visit: Visit, chosen: Filter, within_ms: int) -> Count:
-    result: Count = await visit.run(count_events, chosen.extended(Counting, within_ms=within_ms))
+async def _count(visit: PageVisit, chosen: Filter, within_ms: int) -> Count:
+    result: Count = await visit.run(
+        api.count_events, chosen.extended(api.Counting, within_ms=within_ms)
+    )
     return result
 
 
-async def read_table(visit: Visit, page: EventsPage) -> AsyncIterator[Rows]:
+async def read_table(visit: PageVisit, page: EventsPage) -> AsyncIterator[Rows]:
     heads = [("received", "source", "kind", "id", "created", "bytes", "deliveries", "mark")]
     # With a time limit the store searches in steps, between which other searches get on.
     chosen = await page.filter(visit)
-    listing = chosen.extended(Listing, before=page.before, within_ms=PART_MS)
-    async for result in visit.pages(list_events, listing):
+    listing = chosen.extended(api.Listing, before=page.before, within_ms=PART_MS)
+    async for result in visit.pages(api.list_events, listing):
         yield [*heads, *(_row(visit, event) for event in result.events)]
         heads = []
 
 
-def _row(visit: Visit, event: EventRecord) -> Sequence[object]:
+def _row(visit: PageVisit, event: EventRecord) -> Sequence[object]:
     deliveries = "; ".join(f"{each.sink} {each.status}" for each in event.deliveries)
     texts = (event.source, event.kind, event.id, event.created_at)
     mark = ("superseded" if event.superseded else "reconstructed") if event.reconstructed else ""
     return (iso(event.received_ms), *map(visit.text, texts), event.bytes, deliveries, mark)
 
 
-async def filter_by_person(visit: Visit, _: Nothing, form: PersonForm) -> Done:
+async def filter_by_person(visit: PageVisit, _: Nothing, form: PersonForm) -> ActionResult:
     """Add a person to the filter, named by the store's digest of the address."""
     visit.require_admin(search.NOT_BY_ADDRESS)
     person = visit.admin.store.audience.person(form.address)
-    return Done(to=visit.url("/events", **{**form.given, "person": person}))
+    return ActionResult(to=visit.url("/events", **{**form.given, "person": person}))
 
 
 SECTION = Section(
     name="Events",
     path="/events",
     key="e",
-    views=(
-        View(
-            path="/events",
-            title="Events",
-            template="events.html",
-            read=read_events,
+    routes=(
+        PageView(
+            "/events",
+            read_events,
+            "Events",
+            "events.html",
             topics=("events", "deliveries", "changes"),
         ),
-        *bulk.VIEWS,
-        *replays.VIEWS,
-        event.VIEW,
+        CsvTable("/events.csv", read_table, "events.csv"),
+        Action("/events/person", filter_by_person, is_reading=True),
+        search.ROUTE,
+        *event.ROUTES,
+        *bulk.ROUTES,
+        *replays.ROUTES,
     ),
-    actions=(
-        search.ACTION,
-        Action(path="/events/person", perform=filter_by_person, is_reading=True),
-        *bulk.ACTIONS,
-        *replays.ACTIONS,
-        *event.ACTIONS,
-    ),
-    tables=(Table(path="/events.csv", file="events.csv", read=read_table),),
-    downloads=event.DOWNLOADS,
 )

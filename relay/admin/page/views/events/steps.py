@@ -22,7 +22,7 @@ _ICONS = {
 _UNQUEUED = Queued("", 0, is_more=False, of_key=0)
 
 
-class Step(msgspec.Struct, frozen=True, kw_only=True):
+class TimelineLine(msgspec.Struct, frozen=True, kw_only=True):
     """One line of the timeline; times are milliseconds since the epoch."""
 
     key: str
@@ -47,7 +47,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
         return (self.at_ms or 0) + (self.duration_ms or 0)
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True):
+class DeliveryTimeline(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that is known of one event's deliveries."""
 
     event: EventRecord
@@ -62,7 +62,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     """Places of the pending deliveries, by sink."""
 
 
-def next_try(record: Record, delivery: DeliveryRecord) -> tuple[int | None, str]:
+def next_try(record: DeliveryTimeline, delivery: DeliveryRecord) -> tuple[int | None, str]:
     """Return when a pending delivery is tried next, if that is known, and what it waits for."""
     status = record.statuses.get(delivery.sink)
     if status is None:
@@ -90,9 +90,9 @@ def next_try(record: Record, delivery: DeliveryRecord) -> tuple[int | None, str]
     return None, f"{why}, tried next {relative(next_ms, record.now_ms)}; {behind}"
 
 
-def receipt(event: EventRecord) -> Step:
+def receipt(event: EventRecord) -> TimelineLine:
     sinks = [delivery.sink for delivery in event.deliveries]
-    return Step(
+    return TimelineLine(
         key="received",
         at_ms=event.received_ms,
         icon="in",
@@ -108,7 +108,7 @@ def _taken(event: EventRecord, sinks: Sequence[str]) -> str:
     return f"{'stored' if event.reconstructed else 'verified and stored'}, for {listed(sinks)}"
 
 
-def attempts(record: Record, first: int, last: int) -> Iterator[Step]:
+def attempts(record: DeliveryTimeline, first: int, last: int) -> Iterator[TimelineLine]:
     tries: dict[str, int] = {}
     for index, attempt in enumerate(record.attempts[:last]):
         number = tries[attempt.sink] = tries.get(attempt.sink, 0) + 1
@@ -116,7 +116,7 @@ def attempts(record: Record, first: int, last: int) -> Iterator[Step]:
             yield _attempt(index, attempt, number)
 
 
-def _attempt(index: int, attempt: AttemptRecord, number: int) -> Step:
+def _attempt(index: int, attempt: AttemptRecord, number: int) -> TimelineLine:
     icon, tone = _ICONS.get(attempt.result, ("warn", "warn"))
     text = _WORDS.get(attempt.result, "became a dead letter").format(number)
     details = [attempt.reason]
@@ -129,7 +129,7 @@ def _attempt(index: int, attempt: AttemptRecord, number: int) -> Step:
         details.append("the sink was parked")
     if attempt.replay is not None:
         details.append(f"replay {attempt.replay}")
-    return Step(
+    return TimelineLine(
         key=f"attempt-{index}",
         at_ms=attempt.started_ms,
         icon=icon,
@@ -142,11 +142,11 @@ def _attempt(index: int, attempt: AttemptRecord, number: int) -> Step:
     )
 
 
-def replays(record: Record) -> Iterator[Step]:
+def replays(record: DeliveryTimeline) -> Iterator[TimelineLine]:
     for replay in record.replays:
         sinks = {each.sink for each in record.event.deliveries if each.replay == replay.id}
         sinks |= {each.sink for each in record.attempts if each.replay == replay.id}
-        yield Step(
+        yield TimelineLine(
             key=f"replay-{replay.id}",
             at_ms=replay.created_ms,
             icon="retry",
@@ -157,7 +157,7 @@ def replays(record: Record) -> Iterator[Step]:
         )
 
 
-def ends(record: Record) -> Iterator[Step]:
+def ends(record: DeliveryTimeline) -> Iterator[TimelineLine]:
     """Yield the ends of deliveries that no attempt explains, such as discards."""
     last = {attempt.sink: attempt for attempt in record.attempts}
     for delivery in record.event.deliveries:
@@ -171,12 +171,12 @@ def _status_after(attempt: AttemptRecord) -> Status | None:
     return next((status for name, status in STATUS_AFTER.items() if name == attempt.result), None)
 
 
-def _end(delivery: DeliveryRecord) -> Step:
+def _end(delivery: DeliveryRecord) -> TimelineLine:
     text, icon, tone = {
         Status.DEAD: ("became a dead letter", "bad", "bad"),
         Status.DISCARDED: ("discarded", "dash", "idle"),
     }.get(delivery.status, (str(delivery.status), "ok", "ok"))
-    return Step(
+    return TimelineLine(
         key=f"end-{delivery.sink}",
         at_ms=delivery.settled_ms,
         icon=icon,
@@ -187,14 +187,14 @@ def _end(delivery: DeliveryRecord) -> Step:
     )
 
 
-def pending(record: Record) -> Iterator[Step]:
+def pending(record: DeliveryTimeline) -> Iterator[TimelineLine]:
     tries: dict[str, int] = {}
     for attempt in record.attempts:
         tries[attempt.sink] = tries.get(attempt.sink, 0) + 1
     for delivery in record.event.deliveries:
         if delivery.status is Status.PENDING:
             at_ms, why = next_try(record, delivery)
-            yield Step(
+            yield TimelineLine(
                 key=f"next-{delivery.sink}",
                 at_ms=at_ms,
                 icon="clock",
@@ -206,7 +206,7 @@ def pending(record: Record) -> Iterator[Step]:
             )
 
 
-def _give_up(record: Record, sink: str) -> str:
+def _give_up(record: DeliveryTimeline, sink: str) -> str:
     limit_ms = record.give_up_ms.get(sink)
     return "" if limit_ms is None else f"tried until {duration(limit_ms)} after its first failure"
 

@@ -6,7 +6,7 @@ import msgspec
 from msgspec.structs import replace
 
 from relay.admin.page.views.events import steps
-from relay.admin.page.views.events.steps import Record, Step
+from relay.admin.page.views.events.steps import DeliveryTimeline, TimelineLine
 from relay.core.sink_status import State
 from relay.core.units import duration
 from relay.store.sink_states import Span
@@ -24,7 +24,7 @@ _HINDRANCES: Sequence[State] = ("parked", "throttled", "paused")
 class Timeline(msgspec.Struct, frozen=True, kw_only=True):
     """Steps of an event; of its attempts those from `first` to before `last`."""
 
-    steps: Sequence[Step]
+    steps: Sequence[TimelineLine]
     scale_ms: int
     """Length of a full bar."""
     first: int
@@ -32,13 +32,13 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
     total: int
 
 
-def timeline(record: Record, *, before: int | None = None) -> Timeline:
+def timeline(record: DeliveryTimeline, *, before: int | None = None) -> Timeline:
     """Lay out the newest attempts, or those before the one with this index, and all else."""
     total = len(record.attempts)
     last = total if before is None else min(before, total)
     first = max(last - SHOWN, 0)
     past = [*steps.attempts(record, first, last), *steps.replays(record)]
-    ahead: list[Step] = []
+    ahead: list[TimelineLine] = []
     if last == total:
         past += steps.ends(record)
         ahead = sorted(steps.pending(record), key=lambda step: step.at_ms or record.now_ms)
@@ -53,7 +53,9 @@ def timeline(record: Record, *, before: int | None = None) -> Timeline:
     )
 
 
-def _with_gaps(past: Sequence[Step], states: Mapping[str, Sequence[Span]]) -> Iterator[Step]:
+def _with_gaps(
+    past: Sequence[TimelineLine], states: Mapping[str, Sequence[Span]]
+) -> Iterator[TimelineLine]:
     end_ms = past[0].end_ms
     for step in past:
         at_ms = end_ms if step.at_ms is None else step.at_ms

@@ -1,23 +1,30 @@
-"""Now: whether all is well, the last hour, and every sink."""
+"""Now: whether all is well, the last hour, and every sink; the absences, and the runbook."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from relay.admin.api.audit import Page, list_changes
-from relay.admin.api.statistics import Span, count_minutes, show_acceptance
-from relay.admin.api.status import Status, show_status
+from relay.admin.api.absences import (
+    AbsenceId,
+    acknowledge_absence,
+    list_absences,
+)
+from relay.admin.api.audit import AuditQuery, list_changes
+from relay.admin.api.parameters import Paging
+from relay.admin.api.statistics import TimeQuery, count_minutes, show_acceptance
+from relay.admin.api.status import StatusReport, show_status
 from relay.admin.facts import LastEvent, total_dead
 from relay.admin.operation import Nothing
 from relay.admin.page import charts
 from relay.admin.page.first_steps import first_steps
+from relay.admin.page.live import EVERY_TOPIC
 from relay.admin.page.text import formats
-from relay.admin.page.view import Section, View
+from relay.admin.page.view import Action, PageView, Section
 from relay.admin.page.views.changes.descriptions import ChangeRow, change_row
-from relay.admin.page.views.now import absences, reconciliations, runbook
+from relay.admin.page.views.now import reconciliations
 from relay.admin.page.views.sinks.section import sink_rows
-from relay.admin.page.visit import Context, Visit
+from relay.admin.page.visit import ActionResult, Context, Notice, PageVisit
 from relay.core.errors import StoreError
 from relay.core.minutes import HOUR_MS, MINUTE_MS, Minute, minute_of, starts
 
@@ -35,7 +42,7 @@ class Hour(msgspec.Struct, frozen=True):
     ticks: Sequence[str]
 
 
-async def read_now(visit: Visit, _: Nothing) -> Context:
+async def read_now(visit: PageVisit, _: Nothing) -> Context:
     """Read what the first view shows."""
     status = await visit.run(show_status, Nothing())
     kinds = _kinds(status)
@@ -51,19 +58,19 @@ async def read_now(visit: Visit, _: Nothing) -> Context:
     }
 
 
-async def _minutes(visit: Visit) -> Sequence[Minute]:
+async def _minutes(visit: PageVisit) -> Sequence[Minute]:
     """Return the minutes of the last hour; without a count if the store cannot be read."""
     until_ms = minute_of(visit.now_ms) + MINUTE_MS
     since_ms = until_ms - HOUR_MS
     try:
-        return list((await visit.run(count_minutes, Span(since_ms=since_ms))).minutes)
+        return list((await visit.run(count_minutes, TimeQuery(since_ms=since_ms))).minutes)
     except StoreError:
         return [Minute(at_ms, None, None, None) for at_ms in starts(since_ms, until_ms)]
 
 
-async def _changes(visit: Visit) -> list[ChangeRow]:
+async def _changes(visit: PageVisit) -> list[ChangeRow]:
     try:
-        changes = (await visit.run(list_changes, Page(limit=CHANGES_SHOWN))).changes
+        changes = (await visit.run(list_changes, AuditQuery(limit=CHANGES_SHOWN))).changes
     except StoreError:
         # The verdict says that the store cannot be read.
         return []
@@ -84,7 +91,7 @@ def _hour(minutes: Sequence[Minute]) -> Hour:
     )
 
 
-def _kinds(status: Status) -> list[LastEvent]:
+def _kinds(status: StatusReport) -> list[LastEvent]:
     """Return the last event of each kind over all sources.
 
     By name, because by time the rows would change places under the pointer with every event.
@@ -98,7 +105,7 @@ def _kinds(status: Status) -> list[LastEvent]:
     return sorted(newest.values(), key=lambda event: event.kind)
 
 
-def _totals(status: Status) -> Mapping[str, Any]:
+def _totals(status: StatusReport) -> Mapping[str, Any]:
     oldest = [each.oldest_pending_ms for each in status.sinks if each.oldest_pending_ms]
     skews = [each.traffic.skew_s for each in status.sources if each.traffic.skew_s is not None]
     return {
@@ -109,21 +116,37 @@ def _totals(status: Status) -> Mapping[str, Any]:
     }
 
 
+async def read_runbook(_: PageVisit, __: Nothing) -> Context:
+    """The text stands in the template."""
+    return {}
+
+
+async def read_absences(visit: PageVisit, page: Paging) -> Context:
+    shown = await visit.page(list_absences, page, rows="absences")
+    return {
+        "absences": shown.response.absences,
+        "rows": shown.attributes,
+        "next": shown.response.next,
+        "before": page.before,
+    }
+
+
+async def acknowledge(visit: PageVisit, path: AbsenceId, _: Nothing) -> ActionResult:
+    """Acknowledge an absence, which ends the alerts on its loss."""
+    absence = await visit.run(acknowledge_absence, path)
+    text = f"Absence {absence.id} is acknowledged: it raises no alert any more."
+    return ActionResult(to=visit.url("/absences"), notice=Notice(text=text))
+
+
 SECTION = Section(
     name="Now",
     path="/",
     key="n",
-    views=(
-        View(
-            path="/",
-            title="Now",
-            template="now.html",
-            read=read_now,
-            topics=("events", "deliveries", "sinks", "config", "changes"),
-        ),
-        runbook.VIEW,
-        absences.VIEW,
-        *reconciliations.VIEWS,
+    routes=(
+        PageView("/", read_now, "Now", "now.html", topics=EVERY_TOPIC),
+        PageView("/runbook", read_runbook, "Runbook", "runbook.html"),
+        PageView("/absences", read_absences, "Absences", "absences.html", topics=("changes",)),
+        Action("/absences/{id:number}/acknowledge", acknowledge),
+        *reconciliations.ROUTES,
     ),
-    actions=(absences.ACKNOWLEDGE, *reconciliations.ACTIONS),
 )

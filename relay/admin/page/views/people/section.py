@@ -12,11 +12,10 @@ from msgspec import Meta
 from starlette.exceptions import HTTPException
 
 from relay.admin.api import people
-from relay.admin.api.people import Part, Person
+from relay.admin.api.people import ErasureId, ExportPart, PersonQuery, PersonRecords
 from relay.admin.operation import Nothing
-from relay.admin.page.view import Action, Export, Section, View
-from relay.admin.page.views.people.export import ExportDocument
-from relay.admin.page.visit import Context, Done, Visit
+from relay.admin.page.view import Action, Export, PageView, Section
+from relay.admin.page.visit import ActionResult, Context, PageVisit
 from relay.core.event import folded
 from relay.store.personal_data import COUNTS, Erasure
 from relay.store.selection import Selection
@@ -29,6 +28,8 @@ ERASURES_SHOWN = 5
 NOT_AN_ADDRESS = "Type a whole e-mail address, such as ann@example.com."
 
 Address = Annotated[str, Meta(max_length=400)]
+LISTS = ("events", "unreadable", "mentions", "views", "watched")
+"""Of an export, in the order in which its parts fill them."""
 
 
 class Lookup(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,10 +37,10 @@ class Lookup(msgspec.Struct, frozen=True, kw_only=True):
 
     email: Address = ""
 
-    def person(self) -> Person:
+    def person(self) -> PersonQuery:
         """Return whom it names; raises HTTPException."""
         try:
-            return msgspec.convert({"email": self.email.strip()}, Person)
+            return msgspec.convert({"email": self.email.strip()}, PersonQuery)
         except msgspec.ValidationError:
             raise HTTPException(400, NOT_AN_ADDRESS) from None
 
@@ -50,13 +51,7 @@ class Confirmation(Lookup, frozen=True, kw_only=True):
     typed: Address = ""
 
 
-class ErasureId(msgspec.Struct, frozen=True, kw_only=True):
-    """One recorded erasure."""
-
-    id: int
-
-
-class Place(msgspec.Struct, frozen=True):
+class DataKind(msgspec.Struct, frozen=True):
     """A kind of stored data, and how much of it there is."""
 
     name: str
@@ -64,13 +59,41 @@ class Place(msgspec.Struct, frozen=True):
     description: str
 
 
-async def read_people(visit: Visit, _: Nothing) -> Context:
+class ExportDocument:
+    """Writes an object of lists; its records come in the order of the lists."""
+
+    def __init__(self) -> None:
+        self._begun = 0
+
+    def add(self, records: PersonRecords) -> bytes:
+        """Return the text of some records."""
+        text = []
+        for number, name in enumerate(LISTS, start=1):
+            for record in getattr(records, name):
+                text.append(self._begin(number) if number > self._begun else b",")
+                text += (b"\n", msgspec.json.format(msgspec.json.encode(record), indent=2))
+        return b"".join(text)
+
+    def end(self) -> bytes:
+        """Return the text after the last record."""
+        return self._begin(len(LISTS)) + b"\n]\n}\n"
+
+    def _begin(self, number: int) -> bytes:
+        """End the list that is open, and begin those up to a number."""
+        text = b""
+        for name in LISTS[self._begun : number]:
+            text += (b"\n],\n" if self._begun else b"{\n") + f'"{name}": ['.encode()
+            self._begun += 1
+        return text
+
+
+async def read_people(visit: PageVisit, _: Nothing) -> Context:
     """Read the form and the past erasures."""
     erasures = (await visit.run(people.list_erasures, Nothing())).erasures
     return {"erasures": erasures, "shown_max": people.ERASURES_MAX}
 
 
-async def read_person(visit: Visit, lookup: Lookup) -> Context:
+async def read_person(visit: PageVisit, lookup: Lookup) -> Context:
     """Count a person's stored data, and read their newest events."""
     person, store = lookup.person(), visit.admin.store
     erasure = await visit.run(people.count_person, Nothing(), person)
@@ -88,33 +111,33 @@ async def read_person(visit: Visit, lookup: Lookup) -> Context:
     }
 
 
-async def read_erasure(visit: Visit, path: ErasureId) -> Context:
+async def read_erasure(visit: PageVisit, path: ErasureId) -> Context:
     record = await visit.admin.store.personal_data.erasure(path.id)
     if record is None:
         raise HTTPException(404, f"There is no erasure {path.id}.")
     return {"record": record, "places": () if record.erasure is None else _places(record.erasure)}
 
 
-def _places(erasure: Erasure) -> list[Place]:
-    return [Place(name, getattr(erasure, name), text) for name, text in COUNTS.items()]
+def _places(erasure: Erasure) -> list[DataKind]:
+    return [DataKind(name, getattr(erasure, name), text) for name, text in COUNTS.items()]
 
 
-async def erase(visit: Visit, _: Nothing, form: Confirmation) -> Done:
+async def erase(visit: PageVisit, _: Nothing, form: Confirmation) -> ActionResult:
     """Erase the person whose address was typed twice."""
     person = form.person()
     if folded(form.typed.strip()) != folded(person.email):
         text = "The two addresses differ, so nothing was erased. Look the person up again."
         raise HTTPException(422, text)
     erasure = await visit.run(people.erase_person, Nothing(), person)
-    return Done(to=visit.url(f"/people/erasures/{erasure.id}"))
+    return ActionResult(to=visit.url(f"/people/erasures/{erasure.id}"))
 
 
-async def export(visit: Visit, lookup: Lookup) -> AsyncIterator[bytes]:
+async def export(visit: PageVisit, lookup: Lookup) -> AsyncIterator[bytes]:
     """Yield one JSON object, with the lists of `relay export`, while its parts are read."""
     person, document = lookup.person(), ExportDocument()
     after = None
     while True:
-        part = Part(email=person.email, after=after)
+        part = ExportPart(email=person.email, after=after)
         records = await visit.run(people.export_person, Nothing(), part)
         yield await asyncio.to_thread(document.add, records)
         after = records.next
@@ -127,32 +150,20 @@ SECTION = Section(
     name="People",
     path="/people",
     key="p",
-    views=(
-        View(
-            path="/people",
-            title="People",
-            template="people.html",
-            read=read_people,
+    routes=(
+        PageView(
+            "/people", read_people, "People", "people.html", topics=("changes",), admin_only=True
+        ),
+        PageView("/people", read_person, "A person", "person.html", admin_only=True, is_form=True),
+        PageView(
+            "/people/erasures/{id:number}",
+            read_erasure,
+            "An erasure",
+            "erasure.html",
             topics=("changes",),
             admin_only=True,
         ),
-        View(
-            path="/people",
-            title="A person",
-            template="person.html",
-            read=read_person,
-            admin_only=True,
-            is_form=True,
-        ),
-        View(
-            path="/people/erasures/{id:number}",
-            title="An erasure",
-            template="erasure.html",
-            read=read_erasure,
-            topics=("changes",),
-            admin_only=True,
-        ),
+        Action("/people/erase", erase),
+        Export("/people/export", export, "person.json"),
     ),
-    actions=(Action(path="/people/erase", perform=erase),),
-    exports=(Export(path="/people/export", file="person.json", read=export),),
 )

@@ -5,22 +5,15 @@ from contextlib import suppress
 
 import msgspec
 
-from relay.admin.api.sinks import (
-    MaybeEvent,
-    SinkName,
-    pause_sink,
-    resume_sink,
-    retry_sink,
-    test_sink,
-)
+from relay.admin.api import sinks as api
 from relay.admin.api.status import show_status
 from relay.admin.facts import SinkFacts, total_dead
 from relay.admin.operation import Nothing
-from relay.admin.page.view import Action, Section, View
-from relay.admin.page.views.sinks import sink
-from relay.admin.page.views.sinks import trial as sink_trial
-from relay.admin.page.views.sinks.states import Strip, strip_of
-from relay.admin.page.visit import Context, Done, Notice, Visit
+from relay.admin.page.live import EVERY_TOPIC
+from relay.admin.page.view import Action, PageView, Section
+from relay.admin.page.views.sinks import sink, trial
+from relay.admin.page.views.sinks.sink import Strip, strip_of
+from relay.admin.page.visit import ActionResult, Context, Notice, PageVisit
 from relay.core.errors import StoreError
 from relay.core.minutes import DAY_MS
 from relay.core.sink_status import REASON_WORDS, SinkStatus, outlook_of, stands_still
@@ -47,7 +40,7 @@ class SinkRow(msgspec.Struct, frozen=True, kw_only=True):
     stands_still: bool
 
 
-async def sink_rows(visit: Visit, sinks: Sequence[SinkFacts]) -> list[SinkRow]:
+async def sink_rows(visit: PageVisit, sinks: Sequence[SinkFacts]) -> list[SinkRow]:
     """Return the table's rows, with each sink's states over the last day."""
     since_ms = visit.now_ms - DAY_MS
     spans: Mapping[str, Sequence[Span]] = {}
@@ -79,62 +72,54 @@ def _row(sink: SinkFacts, spans: Sequence[Span], now_ms: int) -> SinkRow:
     )
 
 
-async def read_sinks(visit: Visit, _: Nothing) -> Context:
+async def read_sinks(visit: PageVisit, _: Nothing) -> Context:
     """Read the table of all sinks."""
     status = await visit.run(show_status, Nothing())
     return {"sinks": await sink_rows(visit, status.sinks), "dead": total_dead(status.sinks)}
 
 
-async def test(visit: Visit, path: SinkName, _: Nothing) -> Done:
+async def test(visit: PageVisit, path: api.SinkName, _: Nothing) -> ActionResult:
     """Check the destination without sending an event."""
-    result = await visit.run(test_sink, path)
+    result = await visit.run(api.test_sink, path)
     if result.reached:
         text = f"{path.name} can be reached{f': {result.found}' if result.found else ''}."
-        return Done(notice=Notice(text=text))
+        return ActionResult(notice=Notice(text=text))
     text = f"{path.name} cannot take events: {result.reason}."
-    return Done(notice=Notice(text=text, tone="bad"))
+    return ActionResult(notice=Notice(text=text, tone="bad"))
 
 
-async def pause(visit: Visit, path: SinkName, _: Nothing) -> Done:
-    await visit.run(pause_sink, path)
+async def pause(visit: PageVisit, path: api.SinkName, _: Nothing) -> ActionResult:
+    await visit.run(api.pause_sink, path)
     text = f"{path.name} is paused: its events wait until you resume it."
-    return Done(notice=Notice(text=text, tone="warn"))
+    return ActionResult(notice=Notice(text=text, tone="warn"))
 
 
-async def resume(visit: Visit, path: SinkName, _: Nothing) -> Done:
-    await visit.run(resume_sink, path)
-    return Done(notice=Notice(text=f"{path.name} delivers again."))
+async def resume(visit: PageVisit, path: api.SinkName, _: Nothing) -> ActionResult:
+    await visit.run(api.resume_sink, path)
+    return ActionResult(notice=Notice(text=f"{path.name} delivers again."))
 
 
-async def retry(visit: Visit, path: SinkName, chosen: MaybeEvent) -> Done:
+async def retry(visit: PageVisit, path: api.SinkName, chosen: api.MaybeEvent) -> ActionResult:
     """Make pending deliveries due now."""
-    result = await visit.run(retry_sink, path, chosen)
+    result = await visit.run(api.retry_sink, path, chosen)
     count, late = result.brought_forward, ""
     if count:
         which = "delivery that was" if count == 1 else "deliveries that were"
         late = f", with {number(count)} {which} due later"
-    return Done(notice=Notice(text=f"{path.name} is tried now{late}."))
+    return ActionResult(notice=Notice(text=f"{path.name} is tried now{late}."))
 
 
 SECTION = Section(
     name="Sinks",
     path="/sinks",
     key="s",
-    views=(
-        View(
-            path="/sinks",
-            title="Sinks",
-            template="sinks.html",
-            read=read_sinks,
-            topics=("events", "deliveries", "sinks", "config", "changes"),
-        ),
-        sink.VIEW,
-        *sink_trial.VIEWS,
-    ),
-    actions=(
-        Action(path="/sinks/{name}/test", perform=test),
-        Action(path="/sinks/{name}/pause", perform=pause),
-        Action(path="/sinks/{name}/resume", perform=resume),
-        Action(path="/sinks/{name}/retry", perform=retry),
+    routes=(
+        PageView("/sinks", read_sinks, "Sinks", "sinks.html", topics=EVERY_TOPIC),
+        Action("/sinks/{name}/test", test),
+        Action("/sinks/{name}/pause", pause),
+        Action("/sinks/{name}/resume", resume),
+        Action("/sinks/{name}/retry", retry),
+        sink.ROUTE,
+        *trial.ROUTES,
     ),
 )

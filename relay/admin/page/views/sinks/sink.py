@@ -11,19 +11,26 @@ from relay.admin.api.statistics import AttemptsOf, summarize_attempts
 from relay.admin.api.status import show_status
 from relay.admin.facts import SinkFacts, total_dead, without_backlog
 from relay.admin.operation import Nothing
+from relay.admin.page import charts
+from relay.admin.page.live import EVERY_TOPIC
 from relay.admin.page.text.settings import settings_of_sink
-from relay.admin.page.view import View
-from relay.admin.page.views.sinks.states import WEEK_MS, strip_of
-from relay.admin.page.visit import Context, Visit
+from relay.admin.page.view import PageView
+from relay.admin.page.visit import Context, PageVisit
 from relay.admin.verdict import sinks as verdict
 from relay.core.flow import about, rates
 from relay.core.minutes import DAY_MS, HOUR_MS
 from relay.core.sink import SinkSettings
 from relay.core.sink_status import REASON_WORDS, SinkStatus, outlook_of, stands_still
+from relay.core.units import duration
 from relay.store.sink_states import Span
 from relay.store.statistics import DURATIONS_MS, AttemptSummary
 
+WEEK_MS = 7 * DAY_MS
+
 STATES_SHOWN = 12
+
+SHOWN_MIN_MS = 1000
+"""Shorter times without a state are rounding."""
 
 _DURATIONS = [
     *(f"< {bound} ms" if bound < 1000 else f"< {bound // 1000} s" for bound in DURATIONS_MS),
@@ -31,6 +38,41 @@ _DURATIONS = [
 ]
 
 OVER_MS = {"hour": HOUR_MS, "day": DAY_MS, "week": WEEK_MS}
+
+
+class Strip(msgspec.Struct, frozen=True):
+    """States over some time."""
+
+    bars: Sequence[charts.Bar]
+    text: str
+    """The bars in words, such as `active 23 h 10 min, parked 50 min`."""
+    from_ms: int
+    middle_ms: int
+
+
+def strip_of(spans: Sequence[Span], length_ms: int, now_ms: int) -> Strip:
+    """Lay out the states up to now."""
+    from_ms = now_ms - length_ms
+    known = [(each.state, each.from_ms, each.to_ms or now_ms) for each in spans]
+    return Strip(
+        charts.strip(known, from_ms, now_ms),
+        described(spans, from_ms, now_ms),
+        from_ms,
+        from_ms + length_ms // 2,
+    )
+
+
+def described(spans: Sequence[Span], from_ms: int, now_ms: int) -> str:
+    """Say how long a sink was in each state."""
+    lasted: dict[str, int] = {}
+    for span in spans:
+        span_ms = (span.to_ms or now_ms) - max(span.from_ms, from_ms)
+        if span.state is not None and span_ms > 0:
+            lasted[span.state] = lasted.get(span.state, 0) + span_ms
+    unknown_ms = now_ms - from_ms - sum(lasted.values())
+    if unknown_ms >= SHOWN_MIN_MS:
+        lasted["unknown"] = unknown_ms
+    return ", ".join(f"{state} {duration(ms)}" for state, ms in lasted.items())
 
 
 class SinkPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,7 +91,7 @@ class ResultRow(msgspec.Struct, frozen=True):
     durations: Sequence[int]
 
 
-async def read_sink(visit: Visit, page: SinkPage) -> Context:
+async def read_sink(visit: PageVisit, page: SinkPage) -> Context:
     """Read the facts on a sink, which may be only in the store."""
     since_ms = visit.now_ms - OVER_MS[page.over]
     chosen = AttemptsOf(name=page.name, since_ms=since_ms)
@@ -74,12 +116,12 @@ async def read_sink(visit: Visit, page: SinkPage) -> Context:
         "results": _results(attempts),
         "durations": _DURATIONS,
         "commands": _commands(status),
-        "sources": visit.admin.rotations.sources,
+        "sources": visit.admin.sources,
         **_states(spans.get(page.name, ()), visit.now_ms),
     }
 
 
-def settings_named(visit: Visit, name: str) -> SinkSettings | None:
+def settings_named(visit: PageVisit, name: str) -> SinkSettings | None:
     """Return a sink's settings; None if it is not in the config."""
     return next((each for each in visit.admin.config().sinks if each.name == name), None)
 
@@ -125,10 +167,4 @@ def _commands(status: SinkStatus) -> list[str]:
     ]
 
 
-VIEW = View(
-    path="/sinks/{name}",
-    title="Sink",
-    template="sink.html",
-    read=read_sink,
-    topics=("events", "deliveries", "sinks", "config", "changes"),
-)
+ROUTE = PageView("/sinks/{name}", read_sink, "Sink", "sink.html", topics=EVERY_TOPIC)

@@ -7,13 +7,12 @@ import msgspec
 from starlette.exceptions import HTTPException
 
 from relay.admin.api.events import Listing, list_events
-from relay.admin.api.filters import require_known
-from relay.admin.api.parameters import Number, Text
+from relay.admin.api.parameters import Number, Text, require_known
 from relay.admin.page.forms import FORM_MAX
-from relay.admin.page.text.message_parts import Part, parts_of
-from relay.admin.page.view import View
+from relay.admin.page.text.json_text import MessagePart, parts_of
+from relay.admin.page.view import PageView
 from relay.admin.page.views.sinks.sink import settings_named
-from relay.admin.page.visit import Context, Visit
+from relay.admin.page.visit import Context, PageVisit
 from relay.core import authentication
 from relay.core.errors import SinkError
 from relay.core.event import WEBHOOK_TEST, Event
@@ -25,7 +24,7 @@ BOX_MAX = FORM_MAX // 4
 """Bytes of a stored body in the box; a form can hardly hold more, once it is encoded."""
 
 
-class Stored(msgspec.Struct, frozen=True, kw_only=True):
+class TrialEvent(msgspec.Struct, frozen=True, kw_only=True):
     """A sink, and the number of a stored event; 0 is the newest."""
 
     name: Text
@@ -56,14 +55,14 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     rules: Sequence[Rule]
     others: Sequence[Verdict]
     """Verdicts of the other sinks."""
-    message: Sequence[Part]
+    message: Sequence[MessagePart]
     failure: str | None
     """Why there is no message."""
     remark: str = ""
     """What the message lacks here."""
 
 
-async def read_stored(visit: Visit, form: Stored) -> Context:
+async def read_stored(visit: PageVisit, form: TrialEvent) -> Context:
     """Show the box, and try a stored event if one is named."""
     sink = _configured(visit, form.name)
     if form.seq is None:
@@ -83,13 +82,13 @@ async def read_stored(visit: Visit, form: Stored) -> Context:
     return _context(visit, sink, source=source, body=shown, seq=seq, trial=trial)
 
 
-async def read_pasted(visit: Visit, pasted: Pasted) -> Context:
+async def read_pasted(visit: PageVisit, pasted: Pasted) -> Context:
     """Try a pasted event."""
     sink = _configured(visit, pasted.name)
     await require_known(
         "source",
         pasted.source,
-        visit.admin.rotations.sources,
+        visit.admin.sources,
         visit.admin.store.operations.sources,
     )
     kept = {"source": pasted.source, "body": pasted.body}
@@ -104,30 +103,30 @@ async def read_pasted(visit: Visit, pasted: Pasted) -> Context:
     return _context(visit, sink, **kept, trial=_try(visit, sink, content))
 
 
-def _configured(visit: Visit, name: str) -> SinkSettings:
+def _configured(visit: PageVisit, name: str) -> SinkSettings:
     sink = settings_named(visit, name)
     if sink is None:
         raise HTTPException(404, f"There is no sink {name} in the config.")
     return sink
 
 
-async def _newest(visit: Visit) -> int:
+async def _newest(visit: PageVisit) -> int:
     events = (await visit.run(list_events, Listing(limit=1))).events
     if not events:
         raise HTTPException(404, "No event is stored yet. Paste one, or run relay send.")
     return int(events[0].seq)
 
 
-def _context(visit: Visit, sink: SinkSettings, **values: Any) -> Context:
+def _context(visit: PageVisit, sink: SinkSettings, **values: Any) -> Context:
     context = {"source": None, "body": "", "problem": None, "trial": None, "seq": None, **values}
     return {
         "name": sink.name,
-        "sources": visit.admin.rotations.sources,
+        "sources": visit.admin.sources,
         **context,
     }
 
 
-def _try(visit: Visit, sink: SinkSettings, event: Event) -> Trial:
+def _try(visit: PageVisit, sink: SinkSettings, event: Event) -> Trial:
     verdicts = [route.evaluate(event) for route in visit.admin.routes]
     message, failure = _message(visit, sink.name, event)
     return Trial(
@@ -153,7 +152,7 @@ def _rules(sink: SinkSettings, event: Event) -> Iterator[Rule]:
         yield Rule("when", sink.when, of_body)
 
 
-def _message(visit: Visit, name: str, event: Event) -> tuple[Sequence[Part], str | None]:
+def _message(visit: PageVisit, name: str, event: Event) -> tuple[Sequence[MessagePart], str | None]:
     try:
         rendered = visit.admin.sinks.render(name, event)
     except KeyError:  # a reload has removed it meanwhile
@@ -163,12 +162,12 @@ def _message(visit: Visit, name: str, event: Event) -> tuple[Sequence[Part], str
     return parts_of(rendered), None
 
 
-VIEWS = tuple(
-    View(
-        path="/sinks/{name}/try",
-        title="Try an event",
-        template="sink_trial.html",
-        read=read,
+ROUTES = tuple(
+    PageView(
+        "/sinks/{name}/try",
+        read,
+        "Try an event",
+        "sink_trial.html",
         admin_only=True,
         is_form=is_form,
     )

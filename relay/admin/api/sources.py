@@ -1,4 +1,4 @@
-"""Rotation of a source's secret: unverified requests are quarantined until the new one is set."""
+"""Sources: the rotation of a secret, and notes of changes to a webhook endpoint."""
 
 from typing import Annotated, Literal
 
@@ -32,7 +32,10 @@ class RotationStart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RotationView(msgspec.Struct, frozen=True, kw_only=True):
-    """A source's rotation; `none` if it was never started, or has expired."""
+    """A source's rotation; `none` if it was never started, or has expired.
+
+    Requests that match no secret are quarantined until the new one is set.
+    """
 
     source: str
     state: Literal["none", "armed", "over"]
@@ -57,7 +60,7 @@ class RotationView(msgspec.Struct, frozen=True, kw_only=True):
 async def show_rotation(admin: AdminServices, path: SourceName) -> RotationView:
     """State of the rotation of a source's secret."""
     name = known_source(admin, path)
-    return _view(admin, name, await admin.rotations.state(name))
+    return _view(admin, name, await admin.store.quarantine.rotation(name))
 
 
 async def begin_rotation(
@@ -71,7 +74,7 @@ async def begin_rotation(
 async def finish_rotation(admin: AdminServices, path: SourceName) -> RotationView:
     """Reload the config, verify the quarantined requests, and end the rotation."""
     name = known_source(admin, path)
-    if await admin.rotations.state(name) is None:
+    if await admin.store.quarantine.rotation(name) is None:
         raise HTTPException(
             409, f"No rotation of {name} is running: it was not started, or has expired."
         )
@@ -82,7 +85,7 @@ async def finish_rotation(admin: AdminServices, path: SourceName) -> RotationVie
 
 def known_source(admin: AdminServices, path: SourceName) -> str:
     """Return the name of a source of the config; raises HTTPException."""
-    if path.name not in admin.rotations.sources:
+    if path.name not in admin.sources:
         raise HTTPException(404, f"There is no source {path.name} in the config.")
     return path.name
 
@@ -94,15 +97,40 @@ def _view(admin: AdminServices, name: str, rotation: Rotation | None) -> Rotatio
     return RotationView(**asdict(rotation), state=state, dropped=admin.rotations.dropped(name))
 
 
-_URL = "/api/v1/sources/{name}/rotation"
+class EndpointChange(msgspec.Struct, frozen=True, kw_only=True):
+    """A change of the endpoint at the video service."""
+
+    change: Literal["registered", "removed"]
+    endpoint: Text | None = None
+    """Its id."""
+
+
+class EndpointNote(EndpointChange, frozen=True, kw_only=True):
+    """The note, which the audit log holds."""
+
+    source: str
+
+
+async def note_endpoint(
+    admin: AdminServices, path: SourceName, change: EndpointChange
+) -> EndpointNote:
+    """Note that a source's webhook endpoint was registered or removed at the video service.
+
+    After a removal the status says that nothing can arrive, until events come again.
+    """
+    name = known_source(admin, path)
+    return EndpointNote(source=name, change=change.change, endpoint=change.endpoint)
+
+
+_URL = "/api/v1/sources/{name}"
 _MISSING = {404: "There is no such source in the config."}
 
 OPERATIONS = (
-    Operation("GET", _URL, show_rotation, _MISSING),
-    Operation("POST", _URL, begin_rotation, _MISSING),
+    Operation("GET", f"{_URL}/rotation", show_rotation, _MISSING),
+    Operation("POST", f"{_URL}/rotation", begin_rotation, _MISSING),
     Operation(
         "POST",
-        f"{_URL}/finish",
+        f"{_URL}/rotation/finish",
         finish_rotation,
         _MISSING
         | {
@@ -110,4 +138,5 @@ OPERATIONS = (
             422: "The config was refused because of these faults; the rotation continues.",
         },
     ),
+    Operation("POST", f"{_URL}/endpoint", note_endpoint, _MISSING),
 )
