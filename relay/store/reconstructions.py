@@ -8,7 +8,6 @@ import orjson
 
 from relay.core.event import Event
 from relay.core.routing import Verdict
-from relay.store.absences import Absence
 from relay.store.rows import Row, document_of
 
 SENT_RECONSTRUCTED = "not sent, because the sink was sent the reconstruction"
@@ -207,10 +206,3 @@ class Reconstructions(Protocol):
         ...
 
     async def run(self, number: int) -> Run | None: ...
-
-    async def unreconciled(self, source: str) -> Sequence[Absence]:
-        """Return the absences that lost events and that no run of a source has covered.
-
-        The oldest come first; those that ended before the source's first event are not among them.
-        """
-        ...

@@ -322,7 +322,7 @@ async def test_a_discarded_delivery_is_not_sent_from_the_buffer(tmp_path: Path) 
         await bench.accept("a", "b", "c")
         await asyncio.sleep(0.5)
         given_up = [
-            await bench.store.operations.give_up(seq, SINK, now_ms=NOW_MS) for seq in (1, 2, 9)
+            await bench.store.dead_letters.give_up(seq, SINK, now_ms=NOW_MS) for seq in (1, 2, 9)
         ]
         bench.dispatcher.refetch()
         assert given_up == [True, True, False]
@@ -340,7 +340,7 @@ async def test_a_discarded_delivery_releases_the_next_of_its_ordering_key(tmp_pa
             verdict = Verdict(SINK, "takes", "", "a key")
             await bench.store.accept(event, (verdict,), lambda _: bench.dispatcher.wake())
         await asyncio.sleep(1)
-        await bench.store.operations.give_up(1, SINK, now_ms=NOW_MS)
+        await bench.store.dead_letters.give_up(1, SINK, now_ms=NOW_MS)
         bench.dispatcher.refetch()
         await asyncio.sleep(1)
         assert bench.sink.ids == ["first", "second"]

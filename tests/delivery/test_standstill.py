@@ -275,14 +275,14 @@ async def test_a_sink_begins_again_once_the_store_can_be_read_after_its_rebuild_
     hanging_once(monkeypatch, SqliteStore, "lease")
     async with supervised(tmp_path, monkeypatch) as bench:
         await bench.accept("a")
-        works, failures = bench.store.operations.paused, iter(range(3))
+        works, failures = bench.store.paused_sinks.all, iter(range(3))
 
         async def fails() -> Mapping[str, int]:
             if next(failures, None) is not None:
                 raise StoreUnavailable("the database is away")
             return await works()
 
-        monkeypatch.setattr(bench.store.operations, "paused", fails)
+        monkeypatch.setattr(bench.store.paused_sinks, "all", fails)
         await bench.looks(1.5 * MINUTE_S)
         assert (bench.sink.ids, bench.standstill_s, next(failures, None)) == (["a"], 0, None)
 

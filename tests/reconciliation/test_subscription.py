@@ -120,7 +120,7 @@ async def test_kinds_that_the_endpoint_does_not_receive_are_left_out_and_named(
         assert run["report"]["events"] == {LEAD_CAPTURED: 1}
         assert run["report"]["unsubscribed"] == OTHERS
         assert any("left out" in line and VIDEO_WATCHED in line for line in run["words"])
-        assert await relay.service._store.reconstructions.unreconciled("main") == []
+        assert await relay.service._store.absences.unreconciled("main") == []
 
 
 @pytest.mark.servers
@@ -138,7 +138,7 @@ async def test_a_run_of_some_kinds_leaves_the_outage_to_a_run_of_all(away: World
             VIDEO_WATCHED: 1,
         }
         assert rest["report"]["unrequested"] == []
-        assert await relay.service._store.reconstructions.unreconciled("main") == []
+        assert await relay.service._store.absences.unreconciled("main") == []
         await relay.settled()
     (started,) = [each for each in away.received() if each["event"] == VIDEO_WATCHED][1:]
     assert started["data"]["viewer"]["email"] == ADA

@@ -500,8 +500,8 @@ class Counting:
             await store.settle(settlement(deliveries[1], "dead"))
             await store.settle(settlement(deliveries[2], "retry", due_ms=NOW_MS + 60_000))
             await store.settle(settlement(deliveries[3], "retry", due_ms=NOW_MS))
-            last = (await store.operations.events(Selection(id="e"), (), limit=1))[0].seq
-            assert await store.operations.give_up(last, "sales", now_ms=NOW_MS)
+            last = (await store.events.page(Selection(id="e"), (), limit=1))[0].seq
+            assert await store.dead_letters.give_up(last, "sales", now_ms=NOW_MS)
             backlog = (await store.backlogs())["sales"]
             assert backlog.ended - begun == 3
             assert (backlog.pending, backlog.dead, backlog.retrying) == (2, 1, 1)
@@ -522,7 +522,7 @@ class Counting:
             assert [each.events for each in store.totals("main")] == [2]
             assert list(store.totals("")) == []
             assert await store.backlogs() == {"sales": Backlog(2, 0, NOW_MS)}
-            found = await store.operations.events(Selection(), (), limit=9)
+            found = await store.events.page(Selection(), (), limit=9)
             assert [each.id for each in found] == ["after", "before"]
             assert len(await shelf.deliveries()) == 2
 

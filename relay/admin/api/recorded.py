@@ -3,8 +3,7 @@
 import math
 from collections.abc import AsyncIterator
 
-from relay.store.operations import Operations
-from relay.store.records import Accepted, Attempted
+from relay.store.events import Accepted, Attempted, Events
 from relay.store.replays import Mark
 from relay.telemetry.activity_stream import Activity
 
@@ -14,8 +13,8 @@ PAGE_ROWS = 500
 class Recorded:
     """Reads accepted events and attempts; each `read` continues after the last one."""
 
-    def __init__(self, operations: Operations, mark: Mark) -> None:
-        self._operations = operations
+    def __init__(self, events: Events, mark: Mark) -> None:
+        self._events = events
         self._event, self._attempt = mark
 
     async def read(self) -> AsyncIterator[Activity]:
@@ -29,13 +28,13 @@ class Recorded:
             heads[first] = await anext(sides[first], None)
 
     async def _accepted(self) -> AsyncIterator[Activity]:
-        while page := await self._operations.accepted(self._event, limit=PAGE_ROWS):
+        while page := await self._events.accepted(self._event, limit=PAGE_ROWS):
             for event in page:
                 yield _of_event(event)
             self._event = page[-1].number
 
     async def _attempted(self) -> AsyncIterator[Activity]:
-        while page := await self._operations.attempted(self._attempt, limit=PAGE_ROWS):
+        while page := await self._events.attempted(self._attempt, limit=PAGE_ROWS):
             for attempt in page:
                 yield _of_attempt(attempt)
             self._attempt = page[-1].number

@@ -113,7 +113,7 @@ async def _happenings(admin: AdminServices, chosen: StreamFilter) -> AsyncIterat
             async for happening in _live(watcher):
                 yield happening
         return
-    recorded = Recorded(admin.store.operations, await admin.store.operations.mark(chosen.since_ms))
+    recorded = Recorded(admin.store.events, await admin.store.events.mark(chosen.since_ms))
     seen = deque[Hashable](maxlen=SEEN_MAX)
     # Read before subscribing, because a long history would overrun the subscriber's queue.
     async for happening in recorded.read():

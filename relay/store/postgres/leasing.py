@@ -16,11 +16,11 @@ from relay.store.postgres.due_queries import Due, DueDeliveries, DueQuery, PageR
 from relay.store.postgres.fences import NotOwned
 from relay.store.postgres.leases import Held, SinkLeases
 from relay.store.postgres.settle import Outcome
-from relay.store.postgres.shared import Part, Shared
+from relay.store.postgres.shared import PostgresRepository, Shared
 from relay.store.tiers import Position, spans
 
 
-class Leasing(Part):
+class Leasing(PostgresRepository):
     """Leases deliveries to the dispatchers of this relay; in memory, since a sink has one owner."""
 
     def __init__(self, shared: Shared, clock: Clock) -> None:

@@ -20,12 +20,12 @@ from relay.store.postgres import (
 from relay.store.postgres.audience_tables import COUNTED_TO, PostgresAudienceTables, wait_for
 from relay.store.postgres.driver import Database
 from relay.store.postgres.personal_data_places import PLACES, Place
-from relay.store.postgres.shared import Part
+from relay.store.postgres.shared import PostgresRepository
 from relay.store.postgres.vacuum import ERASABLE
 from relay.store.stepwise_erasure import Change, InFlight, Remains, Stored
 
 
-class PostgresPersonalDataSteps(Part):
+class PostgresPersonalDataSteps(PostgresRepository):
     """Fulfils `relay.store.stepwise_personal_data.Steps`."""
 
     places = PLACES

@@ -9,16 +9,14 @@ import msgspec
 
 from relay.core.event import Event, Outcome
 from relay.core.routing import Verdict
-from relay.store.absences import Absence
 from relay.store.audience.counting import ID_CHARS
 from relay.store.postgres import reconstruct
-from relay.store.postgres.absences import unreconciled
 from relay.store.postgres.accept import Acceptance, Arrival
 from relay.store.postgres.audience import PostgresAudience
 from relay.store.postgres.driver import Database
 from relay.store.postgres.reconstruct import Superseded
 from relay.store.postgres.runs import Runs
-from relay.store.postgres.shared import Part, Shared
+from relay.store.postgres.shared import PostgresRepository, Shared
 from relay.store.postgres.text import storable
 from relay.store.reconstructions import (
     KnownVideo,
@@ -58,7 +56,7 @@ class _Watch(msgspec.Struct):
     arrived: set[str] = msgspec.field(default_factory=set)
 
 
-class PostgresReconstructions(Part):
+class PostgresReconstructions(PostgresRepository):
     """Fulfils `relay.store.reconstructions.Reconstructions`."""
 
     def __init__(
@@ -212,9 +210,6 @@ class PostgresReconstructions(Part):
 
     async def run(self, number: int) -> Run | None:
         return await self._runs.one(number)
-
-    async def unreconciled(self, source: str) -> Sequence[Absence]:
-        return await self._reader.read(lambda db: unreconciled(db, source))
 
 
 def _library(db: Database, source: str) -> list[KnownVideo]:

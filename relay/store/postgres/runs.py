@@ -8,7 +8,7 @@ import orjson
 from relay.core.errors import NotReconciled
 from relay.store.postgres import numbers
 from relay.store.postgres.driver import Database
-from relay.store.postgres.shared import Part
+from relay.store.postgres.shared import PostgresRepository
 from relay.store.reconstructions import NAMED, Place, Run, RunState
 
 ALIVE_S = 30
@@ -53,7 +53,7 @@ WHERE %(before)s::bigint IS NULL OR id < %(before)s ORDER BY id DESC LIMIT %(lim
 """
 
 
-class Runs(Part):
+class Runs(PostgresRepository):
     """Stores the runs, and where the next one begins to read."""
 
     async def place(self, source: str) -> Place | None:

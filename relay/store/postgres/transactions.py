@@ -1,6 +1,6 @@
 """Longer writes, one after another, each in a transaction of its own on a thread."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from relay.core.clock import Clock
@@ -42,7 +42,7 @@ class Transactions(WriteQueue):
         result: Result = await self._submit(work, None, done)
         return result
 
-    async def execute(self, sql: str, *values: object) -> None:
+    async def execute(self, sql: str, values: Mapping[str, Any], /) -> None:
         """Run one statement; raises StoreError."""
         await self.run(lambda db: db.execute(sql, values).rowcount)
 

@@ -11,7 +11,6 @@ import orjson
 from relay.core.errors import StoreError
 from relay.core.event import Event, Outcome
 from relay.core.routing import Verdict
-from relay.store.absences import Absence
 from relay.store.audience.counting import ID_CHARS
 from relay.store.reconstructions import (
     NAMED,
@@ -23,14 +22,13 @@ from relay.store.reconstructions import (
     Step,
 )
 from relay.store.sqlite import reconstruct
-from relay.store.sqlite.absences import unreconciled
 from relay.store.sqlite.accept import Acceptance, Arrival
 from relay.store.sqlite.audience import SqliteAudience
 from relay.store.sqlite.driver import Row, sqlite3
 from relay.store.sqlite.erasure_log import is_erased
 from relay.store.sqlite.queries import recall
 from relay.store.sqlite.reconstruct import Superseded
-from relay.store.sqlite.shared import Part, Shared
+from relay.store.sqlite.shared import Shared, SqliteRepository
 
 PEOPLE_MAX = 500
 """People per query, because SQLite reads the views of a video once for each."""
@@ -78,7 +76,7 @@ WHERE ?1 IS NULL OR id < ?1 ORDER BY id DESC LIMIT ?2
 """
 
 
-class SqliteReconstructions(Part):
+class SqliteReconstructions(SqliteRepository):
     """Fulfils `relay.store.reconstructions.Reconstructions`."""
 
     def __init__(self, shared: Shared, acceptance: Acceptance, audience: SqliteAudience) -> None:
@@ -262,9 +260,6 @@ class SqliteReconstructions(Part):
     async def run(self, number: int) -> Run | None:
         row = await self._reader.read(lambda db: db.execute(_RUN, (number,)).fetchone())
         return None if row is None else Run.of(row)
-
-    async def unreconciled(self, source: str) -> Sequence[Absence]:
-        return await self._reader.read(lambda db: unreconciled(db, source))
 
 
 def _rows(db: sqlite3.Connection, *, sql: str, values: Sequence[object]) -> list[Row]:

@@ -7,7 +7,7 @@ from hashlib import blake2b
 import msgspec
 
 from relay.admin.page.reasons import shown_part
-from relay.store.records import Reason
+from relay.store.dead_letters import Reason
 
 _KEY = secrets.token_bytes(16)
 # Without it, a viewer could guess the address in a reason by its digest.

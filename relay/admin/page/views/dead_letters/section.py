@@ -27,7 +27,7 @@ from relay.admin.page.views.dead_letters import unreadable
 from relay.admin.page.views.dead_letters.causes import cause_of
 from relay.admin.page.visit import Context, Done, Notice, Visit
 from relay.core.event import KINDS
-from relay.store.records import DeadLetter
+from relay.store.dead_letters import DeadLetter
 
 UNREADABLE_SHOWN = 5
 PAGE_ROWS = 50

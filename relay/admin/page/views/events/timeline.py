@@ -9,7 +9,7 @@ from relay.admin.page.views.events import steps
 from relay.admin.page.views.events.steps import Record, Step
 from relay.core.sink_status import State
 from relay.core.units import duration
-from relay.store.sink_states import Span
+from relay.store.sink_states import StateSpan
 
 SHOWN = 100
 """Attempts that are shown at once."""
@@ -53,7 +53,7 @@ def timeline(record: Record, *, before: int | None = None) -> Timeline:
     )
 
 
-def _with_gaps(past: Sequence[Step], states: Mapping[str, Sequence[Span]]) -> Iterator[Step]:
+def _with_gaps(past: Sequence[Step], states: Mapping[str, Sequence[StateSpan]]) -> Iterator[Step]:
     end_ms = past[0].end_ms
     for step in past:
         at_ms = end_ms if step.at_ms is None else step.at_ms
@@ -67,7 +67,7 @@ def _with_gaps(past: Sequence[Step], states: Mapping[str, Sequence[Span]]) -> It
         end_ms = max(end_ms, step.end_ms)
 
 
-def _hindrance(spans: Sequence[Span], from_ms: int, to_ms: int) -> str:
+def _hindrance(spans: Sequence[StateSpan], from_ms: int, to_ms: int) -> str:
     """Name the states of a sink between two times in which it was not sent everything."""
     states = {
         span.state

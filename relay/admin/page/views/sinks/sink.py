@@ -20,7 +20,7 @@ from relay.core.flow import about, rates
 from relay.core.minutes import DAY_MS, HOUR_MS
 from relay.core.sink import SinkSettings
 from relay.core.sink_status import REASON_WORDS, SinkStatus, outlook_of, stands_still
-from relay.store.sink_states import Span
+from relay.store.sink_states import StateSpan
 from relay.store.statistics import DURATIONS_MS, AttemptSummary
 
 STATES_SHOWN = 12
@@ -103,7 +103,7 @@ def _results(attempts: AttemptSummary) -> list[ResultRow]:
     ]
 
 
-def _states(spans: Sequence[Span], now_ms: int) -> Context:
+def _states(spans: Sequence[StateSpan], now_ms: int) -> Context:
     """Lay out the states, and list the latest ones, newest first."""
     return {
         "day": strip_of(spans, DAY_MS, now_ms),

@@ -7,7 +7,7 @@ import msgspec
 from relay.admin.page import charts
 from relay.core.minutes import DAY_MS
 from relay.core.units import duration
-from relay.store.sink_states import Span
+from relay.store.sink_states import StateSpan
 
 WEEK_MS = 7 * DAY_MS
 
@@ -25,7 +25,7 @@ class Strip(msgspec.Struct, frozen=True):
     middle_ms: int
 
 
-def strip_of(spans: Sequence[Span], length_ms: int, now_ms: int) -> Strip:
+def strip_of(spans: Sequence[StateSpan], length_ms: int, now_ms: int) -> Strip:
     """Lay out the states up to now."""
     from_ms = now_ms - length_ms
     known = [(each.state, each.from_ms, each.to_ms or now_ms) for each in spans]
@@ -37,7 +37,7 @@ def strip_of(spans: Sequence[Span], length_ms: int, now_ms: int) -> Strip:
     )
 
 
-def described(spans: Sequence[Span], from_ms: int, now_ms: int) -> str:
+def described(spans: Sequence[StateSpan], from_ms: int, now_ms: int) -> str:
     """Say how long a sink was in each state."""
     lasted: dict[str, int] = {}
     for span in spans:

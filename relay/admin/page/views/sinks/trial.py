@@ -69,7 +69,7 @@ async def read_stored(visit: Visit, form: Stored) -> Context:
     if form.seq is None:
         return _context(visit, sink)
     seq = form.seq or await _newest(visit)
-    history = await visit.admin.store.operations.history(seq)
+    history = await visit.admin.store.events.history(seq)
     if history is None:
         raise HTTPException(404, f"There is no event {seq}.")
     event, source = history.intact_event(), history.event.source
@@ -90,7 +90,7 @@ async def read_pasted(visit: Visit, pasted: Pasted) -> Context:
         "source",
         pasted.source,
         visit.admin.rotations.sources,
-        visit.admin.store.operations.sources,
+        visit.admin.store.events.sources,
     )
     kept = {"source": pasted.source, "body": pasted.body}
     if not pasted.body.strip():
