@@ -22,7 +22,7 @@ from relay.store import Store
 from relay.store.absences import Absence
 from relay.store.personal_data import ErasureRecord
 from relay.store.quarantine import Rotation
-from relay.store.reconstructions import NamedFact, Run
+from relay.store.reconstructions import NamedFact, RunRecord
 from relay.store.replays import Forecast, Progress, Replay, unreported
 from relay.store.selection import Selection
 from relay.telemetry.ack_times import AckTimes
@@ -194,11 +194,11 @@ class Reconciliations(Protocol):
         """Return what a run is doing; None if it is over."""
         ...
 
-    def words(self, run: Run) -> Sequence[str]:
+    def words(self, run: RunRecord) -> Sequence[str]:
         """Return a run's report as sentences, without an address."""
         ...
 
-    def named(self, run: Run) -> Sequence[NamedFact]:
+    def named(self, run: RunRecord) -> Sequence[NamedFact]:
         """Return the facts that a run's report names."""
         ...
 
@@ -210,7 +210,7 @@ class Reconciliations(Protocol):
         until_ms: int | None,
         dry_run: bool,
         events: Collection[str] = (),
-    ) -> Run:
+    ) -> RunRecord:
         """Start a run, of some kinds of events alone; raises NotReconciled and StoreError."""
         ...
 

@@ -66,7 +66,7 @@ Tier = Literal["live", "replay", "tried"]
 """
 
 
-class Lease(msgspec.Struct, frozen=True):
+class LeasedBatch(msgspec.Struct, frozen=True):
     """Deliveries that belong to the caller until it settles or releases them.
 
     `damaged` ones must not be sent, because their stored body differs from the received one.
@@ -295,7 +295,7 @@ class Store(Protocol):
         """
         ...
 
-    async def lease(self, sink: str, *, now_ms: int, limits: Mapping[Tier, int]) -> Lease:
+    async def lease(self, sink: str, *, now_ms: int, limits: Mapping[Tier, int]) -> LeasedBatch:
         """Lease the longest due deliveries of a sink, tier by tier.
 
         `limits` are the maximum numbers by tier; other tiers are skipped. Large bodies reduce the

@@ -59,7 +59,7 @@ INSERT INTO main.audit (id, begun_at, operation, target, asked, actor, address, 
 VALUES (:id, :now, :operation, :target, :asked, :actor, :address, :via)
 ON CONFLICT (id) DO UPDATE SET begun_at = excluded.begun_at RETURNING id
 """)
-_FORGET = Sql(f"DELETE FROM main.audit WHERE id <= :id - {ROWS_MAX}")
+_FORGET = Sql("DELETE FROM main.audit WHERE id <= :forgotten")
 _END = Sql("""
 UPDATE main.audit SET ended_at = :now, status = :status, result = :result WHERE id = :id
 """)
@@ -129,7 +129,7 @@ class Audit(Repository):
 def begin(db: Database, values: Mapping[str, Any]) -> int:
     """Record a change, and forget the oldest one; return its number."""
     ((number,),) = db.execute(_BEGIN, values).fetchall()
-    db.execute(_FORGET, {"id": number})
+    db.execute(_FORGET, {"forgotten": number - ROWS_MAX})
     return int(number)
 
 

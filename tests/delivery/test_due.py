@@ -16,7 +16,7 @@ from relay.delivery.circuit_breaker import PROBE_MAX_S
 from relay.delivery.dispatcher import POLL_INTERVAL_S
 from relay.delivery.fetcher import LATE_COMMIT_S
 from relay.delivery.settlement_writer import STORE_RETRY_S
-from relay.store import Lease
+from relay.store import LeasedBatch
 from relay.store.sqlite.store import SqliteStore
 from relay.store.tiers import HELD_MS
 from tests.conftest import NOW_MS, ManualClock
@@ -184,9 +184,9 @@ async def test_a_dispatcher_sends_and_ends_while_late_deliveries_are_brought_for
 async def test_a_dispatcher_that_ends_waits_for_no_fetch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def never_ends(*_: object, **__: object) -> Lease:
+    async def never_ends(*_: object, **__: object) -> LeasedBatch:
         await asyncio.Event().wait()
-        return Lease((), None)
+        return LeasedBatch((), None)
 
     monkeypatch.setattr(SqliteStore, "lease", never_ends)
     async with working(tmp_path, started=False) as bench:

@@ -20,7 +20,7 @@ from relay.core.sink_status import SinkStatus
 from relay.delivery.dispatcher import Dispatcher
 from relay.delivery.standstill import LOOK_EVERY_S, StandstillMonitor
 from relay.delivery.supervisor import DispatcherSupervisor
-from relay.store import FirstDue, Lease
+from relay.store import FirstDue, LeasedBatch
 from relay.store.sqlite.opening import open_store
 from relay.store.sqlite.settings import SqliteSettings
 from relay.store.sqlite.store import SqliteStore
@@ -166,7 +166,7 @@ async def test_a_dispatcher_that_is_stuck_is_seen_and_built_anew(
 async def test_a_sink_that_stays_stuck_is_rebuilt_once_and_stays_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def hangs(*_: object, **__: object) -> Lease:
+    async def hangs(*_: object, **__: object) -> LeasedBatch:
         await asyncio.Event().wait()
         raise AssertionError
 

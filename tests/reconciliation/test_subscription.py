@@ -9,7 +9,7 @@ import pytest
 from relay.core.event import LEAD_CAPTURED, SUBSCRIBABLE, VIDEO_WATCHED
 from relay.reconciliation.reading import subscription
 from relay.reconciliation.report import RunReport, words
-from relay.store.reconstructions import Run
+from relay.store.reconstructions import RunRecord
 from relay.video_service.api.errors import Reason, ServiceApiError
 from relay.video_service.api.records import Webhook
 from tests.cli.scene import Scene
@@ -168,7 +168,7 @@ async def test_a_person_who_is_erased_during_a_run_is_not_named_in_its_report(
         store, ends = relay.service._store.reconstructions, 0
         end = store.end
 
-        async def erase_and_end(*arguments: Any, **more: Any) -> Run:
+        async def erase_and_end(*arguments: Any, **more: Any) -> RunRecord:
             nonlocal ends
             ends += 1
             if ends == 1:

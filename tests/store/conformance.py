@@ -13,7 +13,7 @@ from relay.core import sample_events
 from relay.core.delivery import Attempt, Delivery, Result, Settlement
 from relay.core.event import LEAD_CAPTURED, Event, Outcome, Unreadable
 from relay.core.routing import Verdict
-from relay.store import Backlog, Lease, Store, Tier
+from relay.store import Backlog, LeasedBatch, Store, Tier
 from relay.store.selection import Selection
 from tests.conftest import NOW_MS, ManualClock
 
@@ -79,12 +79,12 @@ async def accept(
 
 async def lease(
     store: Store, sink: str = "sales", *, now_ms: int = NOW_MS, limit: int = 100
-) -> Lease:
+) -> LeasedBatch:
     limits: dict[Tier, int] = {"live": limit, "tried": limit, "replay": limit}
     return await store.lease(sink, now_ms=now_ms, limits=limits)
 
 
-def ids(found: Lease) -> list[str]:
+def ids(found: LeasedBatch) -> list[str]:
     return [delivery.event.id for delivery in found.deliveries]
 
 

@@ -13,7 +13,7 @@ from relay.core.minutes import DAY_MS
 from relay.core.routing import Verdict
 from relay.store import Store, reconstructions
 from relay.store.audience import AudienceQuery, rollup
-from relay.store.reconstructions import ReconstructionOutcome, Step
+from relay.store.reconstructions import ReachedStep, ReconstructionOutcome
 from relay.store.selection import Selection
 from tests.conftest import NOW_MS, ManualClock
 from tests.store.conformance import OTHER, TAKES, accept, ids, lease, settlement
@@ -252,7 +252,7 @@ async def test_the_audience_counts_a_reconstruction_at_its_time_and_once(
     assert await people(store) == {"25%": (1, 1)}
     steps = await store.reconstructions.steps("main", "vid_1", [ANN])
     at_ms = reconstruction.occurred_ms(watched().document())
-    assert steps == {ANN: [Step("25%", at_ms or 0)]}
+    assert steps == {ANN: [ReachedStep("25%", at_ms or 0)]}
     await accept(store, watched())
     assert await people(store) == {"25%": (1, 1)}
 
@@ -269,7 +269,7 @@ async def test_a_superseded_reconstruction_leaves_its_day(
         pass
     assert await people(store) == {"25%": (1, 1)}
     steps = await store.reconstructions.steps("main", "vid_1", [ANN])
-    assert steps == {ANN: [Step("25%", NOW_MS)]}
+    assert steps == {ANN: [ReachedStep("25%", NOW_MS)]}
 
 
 async def test_a_superseded_reconstruction_leaves_its_person_on_the_day_of_another_view(
@@ -326,7 +326,7 @@ async def test_an_absence_is_unreconciled_until_a_run_covers_it(store: Store) ->
     await runs.end(narrow, "done", report=report, place=None, now_ms=NOW_MS)
     assert await absences.unreconciled("main") == [absence]
     run = await runs.begin("main", **span, dry_run=False, now_ms=NOW_MS)
-    place = reconstructions.Place("ses_7", THEN_MS)
+    place = reconstructions.ReadPosition("ses_7", THEN_MS)
     ended = await runs.end(run, "done", report={"given": {}}, place=place, now_ms=NOW_MS)
     assert await absences.unreconciled("main") == []
     assert await absences.unreconciled("other") == [absence]
@@ -349,7 +349,7 @@ async def test_the_step_of_a_lead_names_the_lead(store: Store) -> None:
     data = {"id": "lead_7", "email": ANN, "video": {"id": "vid_1"}}
     await accept(store, event("original", LEAD_CAPTURED, data))
     steps = await store.reconstructions.steps("main", "vid_1", [ANN])
-    assert steps == {ANN: [Step("lead", NOW_MS, "lead_7")]}
+    assert steps == {ANN: [ReachedStep("lead", NOW_MS, "lead_7")]}
 
 
 async def test_a_lead_of_another_source_is_another_lead(store: Store) -> None:

@@ -63,6 +63,7 @@ SCANS = {
     "overview._LAST_DEATH": "sorts the dead letters of one sink",
     "overview._UNREADABLE": "counts all requests in an index",
     "quarantine._ROTATIONS, all": "counts the kept requests of all sources",
+    "reconstructions._STEPS": "groups the views of some people in one video",
     "replays._RUNNING": "reads all replays, each of which an operator began",
     "replays._UNDER_WAY": "reads an index of replays' pending deliveries alone",
     "statistics._ACCEPTED": "groups a step of 1,000 rows",
@@ -88,7 +89,7 @@ _FILLED = (
     SELECT n, 'sink' || (n % 7), n, 1, 'retry', 'timeout', '' FROM n""",
     "relay.videos (id, title) SELECT 'v' || n, 'Title' FROM n",
     """relay.audience (event, source, video, step, person, at)
-    SELECT n, 'main', n, 'started', n, n FROM n""",
+    SELECT n, 'source' || (n % 7), n, 'started', n, n FROM n""",
     """relay.unreadable (source, digest, received_at, reason, headers, body)
     SELECT 'main', BYTES, n, 'no JSON', BYTES, BYTES FROM n""",
     """relay.quarantine (source, received_at, size, signature, headers, body)
@@ -114,6 +115,7 @@ _VALUES: Mapping[str, object] = {
     **dict.fromkeys(("actor", "address", "asked", "name", "result", "selection", "target"), "{}"),
     **dict.fromkeys(("digest", "first", "last", "mark", "secret", "token"), b"7"),
     "before": 1 << 40,
+    "forgotten": 100,
     "limit": 9,
     "old": 100,
     "operation": "op7",

@@ -14,7 +14,7 @@ from relay.store import (
     Backlog,
     EngineVersion,
     FirstDue,
-    Lease,
+    LeasedBatch,
     Offer,
     StoreSettings,
     StoreWarning,
@@ -44,7 +44,7 @@ from relay.store.postgres.reconstructions import PostgresReconstructions
 from relay.store.postgres.replays import PostgresReplays, replaying
 from relay.store.postgres.request_budgets import PostgresRequestBudgets
 from relay.store.postgres.retention import Sweep
-from relay.store.postgres.server import Server, Size, location
+from relay.store.postgres.server import SchemaSize, Server, location
 from relay.store.postgres.settings import PostgresSettings
 from relay.store.postgres.shared import Shared
 from relay.store.postgres.visible_numbers import LastVisible
@@ -90,7 +90,7 @@ class PostgresStore:
         self._accept = acceptance = Acceptance(shared.turns)
         self._backlogs = Backlogs(shared.reader, shared.fences, shared.ended, clock)
         self._leasing = Leasing(shared, clock)
-        self._size = Size(shared.reader, settings.schema, clock)
+        self._size = SchemaSize(shared.reader, settings.schema, clock)
         self._expire_to: int | None = None
         """The last event when the round of retention began; later ones need not be counted."""
         self._sweep = Sweep(settings)
@@ -189,7 +189,7 @@ class PostgresStore:
     async def keep(self, unreadable: Unreadable, stored: Callable[[Outcome], None]) -> Outcome:
         return await self._writer.submit(accept.keep, unreadable, stored)
 
-    async def lease(self, sink: str, *, now_ms: int, limits: Mapping[Tier, int]) -> Lease:
+    async def lease(self, sink: str, *, now_ms: int, limits: Mapping[Tier, int]) -> LeasedBatch:
         return await self._leasing.lease(sink, now_ms=now_ms, limits=limits)
 
     def release(self, deliveries: Sequence[Delivery]) -> None:

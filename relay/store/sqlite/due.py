@@ -6,7 +6,7 @@ A delivery that waits for another of its turn stays held, whatever its due time.
 import orjson
 
 from relay.store.sqlite.driver import sqlite3
-from relay.store.tiers import OF_TIER, Position, Span
+from relay.store.tiers import OF_TIER, DueSpan, Position
 
 STEP_ROWS = 1000
 """Deliveries brought forward per transaction, so that others can run in between."""
@@ -33,7 +33,7 @@ WHERE sink = ? AND status = 'pending' AND due_at > ? AND due_at < ?
 
 
 def later(
-    db: sqlite3.Connection, sink: str, span: Span, *, ahead: Position, last: int
+    db: sqlite3.Connection, sink: str, span: DueSpan, *, ahead: Position, last: int
 ) -> tuple[str, Position | None]:
     """Return some deliveries of a span, from a position downwards, up to the event `last`.
 
@@ -44,7 +44,9 @@ def later(
     return events, Position(due_ms, found[-1]) if len(found) == STEP_ROWS else None
 
 
-def bring_forward(db: sqlite3.Connection, sink: str, span: Span, events: str, now_ms: int) -> int:
+def bring_forward(
+    db: sqlite3.Connection, sink: str, span: DueSpan, events: str, now_ms: int
+) -> int:
     """Set a new due time; return how many of the events, a JSON array, were due later."""
     times = (span.due, now_ms, now_ms)
     return db.execute(_BRING_FORWARD, (*times, sink, span.after, span.before, events)).rowcount

@@ -38,7 +38,7 @@ DELETE FROM id_filters WHERE NOT EXISTS (
 """
 
 
-class Stored(NamedTuple):
+class BlockFilters(NamedTuple):
     """The filters of a block: the bits of its periods that have one, and its column."""
 
     periods: int
@@ -137,10 +137,10 @@ class KnownIds:
         self.filters = self.filters.without(self.filters.blocks - blocks)
 
 
-def stored(db: sqlite3.Connection, block: int) -> Stored | None:
+def stored(db: sqlite3.Connection, block: int) -> BlockFilters | None:
     """Return the stored filters of a block."""
     row = db.execute(_STORED, (block,)).fetchone()
-    return None if row is None else Stored(*row)
+    return None if row is None else BlockFilters(*row)
 
 
 def store(db: sqlite3.Connection, key: bytes, block: int, periods: int, column: bytes) -> None:

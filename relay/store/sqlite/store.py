@@ -23,7 +23,7 @@ from relay.store import (
     Backlog,
     EngineVersion,
     FirstDue,
-    Lease,
+    LeasedBatch,
     Offer,
     Space,
     StoreSettings,
@@ -197,7 +197,7 @@ class SqliteStore:
         self._shared.room.require()
         return await self._writer.submit(acceptance.keep, unreadable, stored)
 
-    async def lease(self, sink: str, *, now_ms: int, limits: Mapping[Tier, int]) -> Lease:
+    async def lease(self, sink: str, *, now_ms: int, limits: Mapping[Tier, int]) -> LeasedBatch:
         # Excludes the leases from before the read: a delivery that is settled during the read is
         # no longer leased, but the reader may still see it as pending.
         find = partial(
