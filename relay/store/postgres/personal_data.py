@@ -12,7 +12,6 @@ from relay.store.personal_data_parts import Record
 from relay.store.personal_data_traces import Matches, Traces
 from relay.store.postgres import (
     erasure_log,
-    numbers,
     orders,
     personal_data_export,
     personal_data_search,
@@ -89,7 +88,7 @@ class PostgresPersonalDataSteps(PostgresRepository):
         await self._shared.leaser.read(lambda _: None)
 
     async def begin(self, person: bytes, report: str, *, now_ms: int) -> int:
-        number = await numbers.draw(self._reader, "erasures_id_seq")
+        number = await self._shared.draw("erasures")
 
         def begin(db: Database) -> int:
             # The relay that does the maintenance carries it on.

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from relay.core.authentication import UnverifiedRequest
-from relay.store.postgres import numbers
 from relay.store.postgres.driver import Query, Steps
 from relay.store.postgres.shared import PostgresRepository
 from relay.store.quarantine import Quarantine
@@ -27,7 +26,7 @@ class PostgresQuarantine(PostgresRepository, Quarantine):
     """Counts what it keeps."""
 
     async def keep(self, request: UnverifiedRequest) -> None:
-        number = await numbers.draw(self._reader, "quarantine_number_seq")
+        number = await self._shared.draw("quarantine", "number")
         await self._writer.submit(_keep, (number, request))
 
 

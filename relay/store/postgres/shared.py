@@ -7,7 +7,7 @@ import msgspec
 
 from relay.store.keyed_digests import PersonDigests, TokenDigests
 from relay.store.ordering import OrderingKeys
-from relay.store.postgres import numbers, orders
+from relay.store.postgres import orders
 from relay.store.postgres.connection import Connection
 from relay.store.postgres.fences import Fences
 from relay.store.postgres.group_commit import GroupCommit
@@ -46,8 +46,10 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True):
     ended: Counter[str] = msgspec.field(default_factory=Counter)
     """Deliveries that this relay has ended since its start, by sink."""
 
-    async def draw(self, table: str, /) -> int:
-        return await numbers.draw(self.reader, f"{table}_id_seq")
+    async def draw(self, table: str, /, column: str = "id") -> int:
+        """Draw a number, which is missing from the table if it is not used in the end."""
+        sql = f"SELECT nextval('relay.{table}_{column}_seq')"
+        return await self.reader.read(lambda db: int(db.execute(sql).fetchall()[0][0]))
 
     def require_room(self) -> None:
         """Leave it to the server, which refuses what it has no room for."""

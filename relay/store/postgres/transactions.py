@@ -4,11 +4,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from relay.core.clock import Clock
-from relay.store.postgres.confirmation import CONFIRM
 from relay.store.postgres.connection import Connection
 from relay.store.postgres.driver import Database
 from relay.store.postgres.errors import OutcomeUnknown
-from relay.store.postgres.write_queue import Waiting, WriteQueue, nothing
+from relay.store.postgres.write_queue import CONFIRM, Waiting, WriteQueue, nothing
 
 Result = TypeVar("Result")
 Work = Callable[[Database], Result]
