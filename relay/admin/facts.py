@@ -15,7 +15,7 @@ from relay.core.sink_status import SinkStatus
 from relay.store import Backlog, StoreWarning
 from relay.store.absences import Absence
 from relay.store.audit import ChangeRecord
-from relay.store.overview import DeadLetters, Overview
+from relay.store.overview import DeadLetterSummary, Overview
 from relay.store.ownership import Cluster
 from relay.store.quarantine import Rotation
 from relay.telemetry.metrics.store import Disk
@@ -188,7 +188,7 @@ async def _read(admin: AdminServices) -> _Stored:
             with_dead = [name for name, backlog in backlogs.items() if backlog.dead]
             return _Stored(
                 backlogs=backlogs,
-                overview=await admin.store.operations.overview(with_dead),
+                overview=await admin.store.overview(with_dead),
                 rotations=await admin.store.quarantine.rotations(),
                 unacknowledged=await admin.store.absences.unacknowledged(limit=ABSENCES_MAX),
                 loss_ms=await admin.store.absences.unacknowledged_loss_ms(),
@@ -212,7 +212,7 @@ def _sinks(statuses: Mapping[str, SinkStatus], stored: _Stored) -> list[SinkFact
 
 def _sink(name: str, status: SinkStatus | None, stored: _Stored) -> SinkFacts:
     backlog = None if stored.backlogs is None else stored.backlogs.get(name, Backlog())
-    dead = stored.overview.dead.get(name, DeadLetters(since_ms=None, reason=None))
+    dead = stored.overview.dead.get(name, DeadLetterSummary(since_ms=None, reason=None))
     return SinkFacts(
         name=name,
         condition=status,

@@ -124,7 +124,7 @@ class Service:
             machine=machine,
         )
         self.replayer = Replayer(
-            store.operations,
+            store,
             config.routes,
             activity=self._activity,
             clock=clock,

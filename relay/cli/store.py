@@ -17,7 +17,7 @@ from relay.core.delivery import Status
 from relay.core.errors import ConfigError
 from relay.core.units import size
 from relay.store import engines
-from relay.store.integrity import Content, Inspection
+from relay.store.integrity import Inspection, StoreContent
 
 
 @click.group()
@@ -179,7 +179,7 @@ def _output(place: str, inspection: Inspection) -> Output:
     return Output(document, [f"{place}: {verdict}", *pairs(rows, indent="  ")], ok=not faults)
 
 
-def _counts(content: Content) -> Iterator[tuple[str, object]]:
+def _counts(content: StoreContent) -> Iterator[tuple[str, object]]:
     yield "schema", content.schema
     yield "events", content.events
     states = (f"{count} {status}" for status, count in content.deliveries.items())

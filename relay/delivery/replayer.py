@@ -12,7 +12,7 @@ from relay.core.clock import Clock
 from relay.core.delivery import Status
 from relay.core.errors import StoreUnavailable
 from relay.core.routing import Route, match
-from relay.store.operations import Operations
+from relay.store import Store
 from relay.store.replays import (
     Forecast,
     Mark,
@@ -65,7 +65,7 @@ class Replayer:
 
     def __init__(
         self,
-        operations: Operations,
+        store: Store,
         routes: Sequence[Route],
         *,
         activity: ActivityStream,
@@ -80,7 +80,7 @@ class Replayer:
         `has_turn` says whether this relay, of those that share the store, advances the replays.
         """
         self.routes = routes
-        self._operations = operations
+        self._store = store
         self._activity = activity
         self._clock = clock
         self._wake = wake
@@ -98,7 +98,7 @@ class Replayer:
 
     async def count(self, selection: Selection, *, progress: Progress = unreported) -> Forecast:
         """Forecast a replay of the selection; cancelling it is safe. Raises StoreError."""
-        until = await self._operations.newest()
+        until = await self._store.events.newest()
         return await self._count(selection, until=until, progress=progress)
 
     async def begin(self, selection: Selection, *, counted: int | None = None) -> Replay | None:
@@ -106,12 +106,12 @@ class Replayer:
 
         `counted` is the total of a count just made, which saves the time of another.
         """
-        until = await self._operations.newest()
+        until = await self._store.events.newest()
         total = counted or (await self._count(selection, until=until)).deliveries.total()
         if not total:
             return None
         now_ms = self._clock.now_ms()
-        replay = await self._operations.begin(selection, total=total, until=until, now_ms=now_ms)
+        replay = await self._store.replays.begin(selection, total=total, until=until, now_ms=now_ms)
         self._log.info("replay.begun", replay=replay.id, count=total)
         self._wakeup.set()
         return replay
@@ -121,7 +121,7 @@ class Replayer:
 
         None for an unknown replay. Raises StoreError.
         """
-        replay = await self._operations.replay(number)
+        replay = await self._store.replays.one(number)
         if replay is None or replay.state == "done":
             return replay
         self._refetch()
@@ -160,7 +160,7 @@ class Replayer:
 
         None if no replay runs. A step at a time, so that none waits for the end of another.
         """
-        running = await self._operations.running()
+        running = await self._store.replays.running()
         self._cursors = {each.id: self._cursors.get(each.id, {}) for each in running}
         steps = [await self._step(replay) for replay in running]
         if not running:
@@ -173,7 +173,7 @@ class Replayer:
         own_cursors = self._cursors[replay.id]
         sinks = {each.sink for each in self._routes(replay.selection)}
         cursors = {sink: own_cursors.get(sink, replay.cursor) for sink in sinks}
-        ahead = await self._operations.under_way(replay.id)
+        ahead = await self._store.replays.under_way(replay.id)
         unfinished = {sink for sink in sinks if cursors[sink] < replay.until.event}
         if not unfinished:
             if not sinks & ahead.keys():
@@ -204,7 +204,7 @@ class Replayer:
             for delivery in self._deliveries(candidate, replay.selection)
             if delivery.sink in group
         ]
-        current = await self._operations.open(
+        current = await self._store.replays.open(
             replay, deliveries, cursor=min(cursors.values()), now_ms=self._clock.now_ms()
         )
         self._cursors[replay.id] |= dict.fromkeys(group, end)
@@ -214,7 +214,7 @@ class Replayer:
         return current.state == "running"
 
     async def _end(self, replay: Replay, state: Literal["done", "cancelled"]) -> Replay:
-        ended = await self._operations.end(replay, state, now_ms=self._clock.now_ms())
+        ended = await self._store.replays.end(replay, state, now_ms=self._clock.now_ms())
         self._activity.count("replay")
         self._log.info(f"replay.{ended.state}", replay=ended.id, count=ended.opened)
         return ended
@@ -253,7 +253,7 @@ class Replayer:
         """Return the next selected events within reach, and the last number looked at."""
         started_s = self._clock.monotonic()
         step = Mark(min(after + reach.events, until.event), until.attempt)
-        chosen = await self._operations.choose(
+        chosen = await self._store.replays.choose(
             selection, self.routes, after=after, until=step, limit=EVENTS_PER_STEP
         )
         if chosen:

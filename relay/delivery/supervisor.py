@@ -199,7 +199,7 @@ class DispatcherSupervisor:
 
     async def paused(self) -> Mapping[str, int]:
         """The sinks that an operator has paused, configured now or not, and since when."""
-        return await self._store.operations.paused()
+        return await self._store.paused_sinks.all()
 
     def _restore(self, member: ConfiguredSink, left: LeftState | None) -> None:
         # A pause is an operator's, and kept elsewhere.
@@ -386,7 +386,7 @@ class DispatcherSupervisor:
         """Hold the sink's deliveries until `resume`, also over a restart; raises KeyError."""
         _ = self._members[name]
         now_ms = self._clock.now_ms()
-        await self._store.operations.pause(name, now_ms=now_ms)
+        await self._store.paused_sinks.pause(name, now_ms=now_ms)
         async with self._turn:
             if (member := self._running(name)) is not None:
                 member.dispatcher.pause(since_ms=now_ms)
@@ -395,7 +395,7 @@ class DispatcherSupervisor:
     async def resume(self, name: str) -> None:
         """Deliver again; raises KeyError."""
         _ = self._members[name]
-        await self._store.operations.resume(name)
+        await self._store.paused_sinks.resume(name)
         async with self._turn:
             if (member := self._running(name)) is not None:
                 self._resume(member)
@@ -411,7 +411,7 @@ class DispatcherSupervisor:
         count = await self._store.bring_forward(
             name, beyond_ms=now_ms, to_ms=now_ms, now_ms=now_ms, only=seq
         )
-        await self._store.operations.retry(name)
+        await self._store.paused_sinks.retry(name)
         if (member := self._running(name)) is not None:
             self._retry(member)
         self._log.info("sink.retried", sink=name, count=count)
@@ -422,7 +422,7 @@ class DispatcherSupervisor:
 
         Also of a sink that is not configured. Raises LookupError where nothing is pending.
         """
-        if not await self._store.operations.give_up(seq, name, now_ms=self._clock.now_ms()):
+        if not await self._store.dead_letters.give_up(seq, name, now_ms=self._clock.now_ms()):
             raise LookupError(seq)
         if (member := self._members.get(name)) is not None:
             member.dispatcher.refetch()

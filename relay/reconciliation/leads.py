@@ -6,7 +6,7 @@ from relay.core.event import LEAD, folded
 from relay.core.reconstruction import CLOCKS_MS
 from relay.reconciliation.period import GIVE_UP_MS
 from relay.reconciliation.views import SentForm
-from relay.store.reconstructions import Step
+from relay.store.reconstructions import ReachedStep
 
 
 def person_of(form: SentForm) -> str | None:
@@ -17,7 +17,7 @@ def person_of(form: SentForm) -> str | None:
 
 def forms_without_lead(
     forms: Iterable[SentForm],
-    known: Mapping[tuple[str, str], Sequence[Step]],
+    known: Mapping[tuple[str, str], Sequence[ReachedStep]],
     *,
     give_up_ms: int = GIVE_UP_MS,
 ) -> list[SentForm]:
@@ -39,7 +39,9 @@ def forms_without_lead(
 
 
 def _matched_by_time(
-    forms: Sequence[SentForm], leads: Mapping[tuple[str, str], Sequence[Step]], give_up_ms: int
+    forms: Sequence[SentForm],
+    leads: Mapping[tuple[str, str], Sequence[ReachedStep]],
+    give_up_ms: int,
 ) -> set[int]:
     """Return the numbers of the forms to which a lead belongs by its time."""
     pairs = []
@@ -57,7 +59,7 @@ def _matched_by_time(
     return matched
 
 
-def _may_be(lead: Step, form: SentForm, give_up_ms: int) -> bool:
+def _may_be(lead: ReachedStep, form: SentForm, give_up_ms: int) -> bool:
     if lead.lead is not None and form.submission.id is not None:
         return False
     until_ms = form.until_ms + give_up_ms + CLOCKS_MS

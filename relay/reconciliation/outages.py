@@ -39,7 +39,7 @@ class Outages:
         unreconciled: dict[str, Sequence[Absence]] = {}
         for name, source in sources.items():
             if source.api is not None and source.reconcile != "off":
-                absences = await self._store.reconstructions.unreconciled(name)
+                absences = await self._store.absences.unreconciled(name)
                 unreconciled[name] = [each for each in absences if each.acknowledged_ms is None]
         for name, source in sources.items():
             absences = unreconciled.get(name, ())
@@ -89,7 +89,7 @@ class Outages:
 
         Raises NotReconciled if there is none, and StoreError.
         """
-        absences = await self._store.reconstructions.unreconciled(source)
+        absences = await self._store.absences.unreconciled(source)
         if not absences:
             raise NotReconciled(
                 "no absence beyond the sender's retries is unreconciled; give --since for another "

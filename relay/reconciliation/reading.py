@@ -12,7 +12,7 @@ import msgspec
 from relay.core.event import SUBSCRIBABLE
 from relay.reconciliation.period import Period
 from relay.reconciliation.views import ViewsRead
-from relay.store.reconstructions import Place
+from relay.store.reconstructions import ReadPosition
 from relay.video_service.api.client import Api
 from relay.video_service.api.errors import Reason, ServiceApiError
 from relay.video_service.api.records import SessionPage, Video, Webhook
@@ -47,7 +47,7 @@ class ViewsFrom(msgspec.Struct, frozen=True):
     read: ViewsRead
     is_whole: bool
     """Whether they are all views, from the first one on."""
-    place: Place | None
+    place: ReadPosition | None
     """Where the next run may begin: every view before it was over before the horizon."""
 
 
@@ -74,7 +74,7 @@ async def views(
     period: Period,
     *,
     kinds: Collection[str] = SUBSCRIBABLE,
-    place: Place | None,
+    place: ReadPosition | None,
     report_progress: ReportProgress,
 ) -> ViewsFrom:
     """Read the views from a place on, or from the first one if the place is of no use.
@@ -96,7 +96,7 @@ async def views(
         after = page.next
     if read.earlier and read.histories:
         await _add_earlier(api, read, period, after=first, report_progress=report_progress)
-    next_place = None if begin is None else Place(begin, period.horizon_ms)
+    next_place = None if begin is None else ReadPosition(begin, period.horizon_ms)
     return ViewsFrom(read, is_whole=not usable, place=next_place)
 
 

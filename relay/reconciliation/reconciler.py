@@ -21,8 +21,13 @@ from relay.reconciliation.reporter import ReconciliationReporter
 from relay.store import Store
 from relay.store.absences import Absence
 from relay.store.ownership import MAINTENANCE
-from relay.store.reconstructions import NamedFact, Place, ReconstructionOutcome, RunState
-from relay.store.reconstructions import Run as Record
+from relay.store.reconstructions import (
+    NamedFact,
+    ReadPosition,
+    ReconstructionOutcome,
+    RunRecord,
+    RunState,
+)
 
 POLL_INTERVAL_S = 10.0
 """Interval of checks for sources that are due for an automatic run."""
@@ -38,7 +43,7 @@ class Progress(NamedTuple):
 
 
 class _Job(msgspec.Struct, eq=False):
-    record: Record
+    record: RunRecord
     settings: ApiSettings
     period: Period
     events: Collection[str]
@@ -96,11 +101,11 @@ class Reconciler:
         """Return what a run is doing; None if it is over."""
         return next((job.progress for job in self._jobs if job.record.id == number), None)
 
-    def words(self, run: Record) -> Sequence[str]:
+    def words(self, run: RunRecord) -> Sequence[str]:
         """Return a run's report as sentences, without an address."""
         return () if run.report is None else words(RunReport.read(run.report), dry_run=run.dry_run)
 
-    def named(self, run: Record) -> Sequence[NamedFact]:
+    def named(self, run: RunRecord) -> Sequence[NamedFact]:
         """Return the facts that a run's report names, with their reasons in words."""
         return [explained(fact) for fact in run.named]
 
@@ -116,7 +121,7 @@ class Reconciler:
         until_ms: int | None,
         dry_run: bool,
         events: Collection[str] = (),
-    ) -> Record:
+    ) -> RunRecord:
         """Start a run; without `since_ms` from the oldest absence that none has covered.
 
         `events` narrows the kinds that are given back. Raises NotReconciled if there is no such
@@ -146,7 +151,7 @@ class Reconciler:
         *,
         dry_run: bool,
         events: Collection[str],
-    ) -> Record:
+    ) -> RunRecord:
         if since_ms is None:
             since_ms = await self._outages.oldest_ms(source)
         now_ms, returned_ms = self._clock.now_ms(), await self._outages.returned_ms()
@@ -250,7 +255,7 @@ class Reconciler:
         await self._end(job, state, report, place)
 
     async def _end(
-        self, job: _Job, state: RunState, report: RunReport, place: Place | None
+        self, job: _Job, state: RunState, report: RunReport, place: ReadPosition | None
     ) -> None:
         await self._forget_erased(report)
         record = await self._store_end(job, state, report, place)
@@ -261,8 +266,8 @@ class Reconciler:
         self._reporter.ended(record, report)
 
     async def _store_end(
-        self, job: _Job, state: RunState, report: RunReport, place: Place | None
-    ) -> Record:
+        self, job: _Job, state: RunState, report: RunReport, place: ReadPosition | None
+    ) -> RunRecord:
         keeps_place = state == "done" and not job.record.dry_run
         return await self._store.reconstructions.end(
             job.record,

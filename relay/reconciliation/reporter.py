@@ -7,7 +7,7 @@ from relay.core.event import Event
 from relay.core.routing import Verdict
 from relay.reconciliation.report import RunReport
 from relay.store.absences import Absence
-from relay.store.reconstructions import Run
+from relay.store.reconstructions import RunRecord
 from relay.telemetry import log
 from relay.telemetry.activity_stream import ActivityStream
 from relay.telemetry.metrics import Metrics
@@ -34,11 +34,11 @@ class ReconciliationReporter:
             sinks=[verdict.sink for verdict in verdicts],
         )
 
-    def begun(self, run: Run) -> None:
+    def begun(self, run: RunRecord) -> None:
         self._activity.count("reconciliation")
         self._log.info("reconciliation.begun", run=run.id, source=run.source, dry_run=run.dry_run)
 
-    def ended(self, run: Run, report: RunReport) -> None:
+    def ended(self, run: RunRecord, report: RunReport) -> None:
         """A run is over; only the report's numbers are logged, because it names people."""
         self._activity.count("reconciliation")
         fields = {"run": run.id, "source": run.source, "dry_run": run.dry_run}

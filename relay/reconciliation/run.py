@@ -19,15 +19,20 @@ from relay.reconciliation.reading import ReportProgress, ViewsFrom, subscription
 from relay.reconciliation.report import About, RunReport
 from relay.reconciliation.views import SentForm, ViewingHistory, ViewsRead
 from relay.store import Store
-from relay.store.reconstructions import Place, ReconstructionOutcome, Reconstructions, Step
-from relay.store.reconstructions import Run as Record
+from relay.store.reconstructions import (
+    ReachedStep,
+    ReadPosition,
+    ReconstructionOutcome,
+    Reconstructions,
+    RunRecord,
+)
 from relay.video_service.api.client import Api
 from relay.video_service.api.records import Video, Watched
 
 Person = str
 """A folded address."""
 
-Steps = Mapping[tuple[Person, str], Sequence[Step]]
+Steps = Mapping[tuple[Person, str], Sequence[ReachedStep]]
 """What the store knows, by person and video."""
 
 _OF_VIEWS = frozenset((VIDEO_WATCHED, LEAD_CAPTURED))
@@ -70,7 +75,7 @@ class Reconciliation:
         self._report_progress = report_progress
         self._answers: dict[Person, Mapping[str, Watched]] = {}
         self._report = report
-        self.place: Place | None = None
+        self.place: ReadPosition | None = None
         """Where the next run may begin to read, once the views were read."""
 
     async def reconcile(self) -> None:
@@ -143,7 +148,7 @@ class Reconciliation:
             who = leads.person_of(form)
             if who is not None:
                 people[form.video or ""].add(who)
-        known: dict[tuple[Person, str], Sequence[Step]] = {}
+        known: dict[tuple[Person, str], Sequence[ReachedStep]] = {}
         for done, (video, persons) in enumerate(people.items()):
             self._report_progress("videos compared", done, len(people))
             steps = await self._store.steps(self._source.name, video, persons)
@@ -230,7 +235,7 @@ def _about_video(doubt: library.Doubt) -> About:
 
 
 async def reconcile(
-    record: Record,
+    record: RunRecord,
     settings: ApiSettings,
     period: Period,
     *,
@@ -241,7 +246,7 @@ async def reconcile(
     verdicts: Callable[[Event], Sequence[Verdict]],
     stored: Callable[[Event, Sequence[Verdict], ReconstructionOutcome], None],
     report_progress: ReportProgress,
-) -> Place | None:
+) -> ReadPosition | None:
     """Reconcile a period and fill in the report; return where the next run starts to read.
 
     Only kinds that the endpoint receives are given back; `events` narrows them if it has any.

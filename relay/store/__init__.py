@@ -10,9 +10,9 @@ Long work is done in steps of some 50 ms, and other work takes its turn between 
 its end once, when it begins: new rows are the next walk's.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import ClassVar, Literal, NamedTuple, Protocol
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 import msgspec
 
@@ -28,12 +28,16 @@ from relay.store.absences import Absences
 from relay.store.audience import Audience
 from relay.store.audit import Audit
 from relay.store.backup import Backups
+from relay.store.dead_letters import DeadLetters
+from relay.store.events import Events
 from relay.store.integrity import Inspections
-from relay.store.operations import Operations
+from relay.store.overview import Overview
 from relay.store.ownership import Ownership
+from relay.store.paused_sinks import PausedSinks
 from relay.store.personal_data import PersonalData
 from relay.store.quarantine import Quarantine
 from relay.store.reconstructions import Reconstructions
+from relay.store.replays import Replays
 from relay.store.search import Search
 from relay.store.sessions import Sessions
 from relay.store.sink_states import SinkStates
@@ -62,7 +66,7 @@ Tier = Literal["live", "replay", "tried"]
 """
 
 
-class Lease(msgspec.Struct, frozen=True):
+class LeasedBatch(msgspec.Struct, frozen=True):
     """Deliveries that belong to the caller until it settles or releases them.
 
     `damaged` ones must not be sent, because their stored body differs from the received one.
@@ -160,10 +164,19 @@ class Store(Protocol):
     def ownership(self) -> Ownership: ...
 
     @property
-    def operations(self) -> Operations: ...
+    def events(self) -> Events: ...
 
     @property
-    def search(self) -> Search: ...
+    def dead_letters(self) -> DeadLetters: ...
+
+    @property
+    def replays(self) -> Replays: ...
+
+    @property
+    def paused_sinks(self) -> PausedSinks: ...
+
+    @property
+    def search(self) -> Search[Any]: ...
 
     @property
     def personal_data(self) -> PersonalData: ...
@@ -282,7 +295,7 @@ class Store(Protocol):
         """
         ...
 
-    async def lease(self, sink: str, *, now_ms: int, limits: Mapping[Tier, int]) -> Lease:
+    async def lease(self, sink: str, *, now_ms: int, limits: Mapping[Tier, int]) -> LeasedBatch:
         """Lease the longest due deliveries of a sink, tier by tier.
 
         `limits` are the maximum numbers by tier; other tiers are skipped. Large bodies reduce the
@@ -327,6 +340,10 @@ class Store(Protocol):
 
         For each is passed how many of its due deliveries are under way: so many are left out.
         """
+        ...
+
+    async def overview(self, sinks: Collection[str]) -> Overview:
+        """Return figures for the verdict; `sinks` are those with dead letters."""
         ...
 
     async def probe(self, *, size: int) -> None:

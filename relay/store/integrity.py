@@ -13,7 +13,7 @@ DAMAGED_BODY = (
 )
 
 
-class Content(msgspec.Struct, frozen=True):
+class StoreContent(msgspec.Struct, frozen=True):
     """Contents of a store, from one snapshot."""
 
     schema: int
@@ -28,7 +28,7 @@ class Inspection(msgspec.Struct, frozen=True):
     """Contents and faults of a store; without readable contents there is a fault."""
 
     size_bytes: int
-    content: Content | None
+    content: StoreContent | None
     faults: tuple[str, ...]
 
 

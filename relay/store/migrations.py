@@ -20,7 +20,7 @@ class Schema(NamedTuple):
     """A relay that knows this number, or a later one, can serve the schema."""
 
 
-class Step(NamedTuple):
+class Migration(NamedTuple):
     """One migration: `0001_what_it_does.sql`."""
 
     number: int
@@ -37,10 +37,10 @@ class Step(NamedTuple):
         return self.number if said is None else int(said[1])
 
 
-def steps_of(folder: Path) -> tuple[Step, ...]:
+def steps_of(folder: Path) -> tuple[Migration, ...]:
     """Return the migrations in a folder, ordered by number."""
     return tuple(
-        Step(int(file.name[:4]), file.name, file.read_text(encoding="utf-8"))
+        Migration(int(file.name[:4]), file.name, file.read_text(encoding="utf-8"))
         for file in sorted(folder.glob("*.sql"))
     )
 

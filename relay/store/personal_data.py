@@ -5,7 +5,7 @@ from typing import Protocol
 
 import msgspec
 
-from relay.store.records import AttemptRecord, History
+from relay.store.events import AttemptRecord, History
 
 
 class SentEvents(msgspec.Struct, frozen=True):

@@ -4,8 +4,8 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from relay.store.events import History
 from relay.store.personal_data import KeptRequest, Mention, Records, View
-from relay.store.records import History
 
 PART_BYTES = 4 << 20
 PART_STEPS = 40

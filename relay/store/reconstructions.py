@@ -1,15 +1,23 @@
-"""Protocol and records of reconciliation: what the store knows, and what it was given back."""
+"""Reconciliation: what the store knows, and what it was given back."""
 
+from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, Protocol, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import msgspec
 import orjson
+from msgspec.structs import replace
 
 from relay.core.event import Event
 from relay.core.routing import Verdict
-from relay.store.absences import Absence
+from relay.store.audience.counting import ID_CHARS
+from relay.store.repository import Repository, row, rows
 from relay.store.rows import Row, document_of
+from relay.store.sql import Database, Sql
+
+PEOPLE_MAX = 500
+"""People per query, because SQLite reads the views of a video once for each."""
 
 SENT_RECONSTRUCTED = "not sent, because the sink was sent the reconstruction"
 """Reason of an original's delivery to a sink that has its content already."""
@@ -31,7 +39,7 @@ FactOutcome = Literal["reconstructed", "unknown", "left"]
 """Unknown: it cannot be known. Left: the next run may find it."""
 
 
-class Step(NamedTuple):
+class ReachedStep(NamedTuple):
     """A step that a person reached in a video, as an event said."""
 
     step: str
@@ -60,7 +68,7 @@ class KnownVideo(NamedTuple):
     """The time of the newest event about it."""
 
 
-class Place(NamedTuple):
+class ReadPosition(NamedTuple):
     """Where to go on in the sender's list of views; every view before it was over at `at_ms`."""
 
     after: str
@@ -85,7 +93,7 @@ class NamedFact(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Id of the reconstructed event."""
 
 
-class Run(msgspec.Struct, frozen=True, kw_only=True):
+class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One reconciliation of one source; times are milliseconds since the epoch."""
 
     id: int
@@ -126,42 +134,79 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
         return not self.dry_run and not (self.report or {}).get("unrequested")
 
 
-class Reconstructions(Protocol):
+_STEPS = Sql("""
+SELECT w.person, w.step, w.at, e.body FROM (
+    SELECT person, step, min(at) AS at, CASE WHEN step = 'lead' THEN event ELSE 0 END AS lead
+    FROM main.audience
+    WHERE video = (SELECT number FROM main.videos WHERE id = :video_id) AND source = :source
+        AND person IN (SELECT CAST(value AS bigint) FROM json_each(:people) AS x)
+    GROUP BY 1, 2, 4
+) AS w LEFT JOIN main.events AS e ON e.seq = w.lead
+""")
+_SINCE = Sql("SELECT at FROM main.audience WHERE source = :source ORDER BY at LIMIT 1")
+_FORGOTTEN = Sql("SELECT value FROM main.state WHERE name = 'library'")
+_PLACE = Sql("SELECT place, at FROM main.reconciled_places WHERE source = :source")
+_KEEP_PLACE = Sql("""
+INSERT INTO main.reconciled_places (source, place, at) VALUES (:source, :place, :at)
+ON CONFLICT (source) DO UPDATE SET place = excluded.place, at = excluded.at
+""")
+_END = Sql("""
+UPDATE main.reconciliations SET state = :state, ended_at = :now, report = :report WHERE id = :id
+""")
+
+
+class Reconstructions(Repository, ABC):
     """Reconstructed events and the runs that make them; all methods may raise StoreError."""
 
+    @abstractmethod
     async def announce(self, source: str) -> None:
         """Note which originals of a source arrive from now on, until `conclude`.
 
         `accept` makes none of their reconstructions.
         """
-        ...
 
+    @abstractmethod
     def conclude(self, source: str) -> None:
         """End an announcement."""
-        ...
 
     async def steps(
         self, source: str, video: str, people: Collection[str]
-    ) -> Mapping[str, Sequence[Step]]:
+    ) -> Mapping[str, Sequence[ReachedStep]]:
         """Return the steps that people, by address, are known to have reached in a video."""
-        ...
+        await self._count_all()
+        numbers = {self._connections.digests.number(person): person for person in people}
+        known: defaultdict[str, list[ReachedStep]] = defaultdict(list)
+        ordered = sorted(numbers)
+        for start in range(0, len(ordered), PEOPLE_MAX):
+            step = orjson.dumps(ordered[start : start + PEOPLE_MAX]).decode()
+            values = {"video_id": video[:ID_CHARS], "source": source, "people": step}
+            for number, *reached in await rows(self._searcher, _STEPS, values):
+                known[numbers[number]].append(ReachedStep.of(*reached))
+        return known
 
+    @abstractmethod
+    async def _count_all(self) -> None:
+        """Count every event for the audience that is stored by now."""
+
+    @abstractmethod
     async def erased(self, people: Collection[str]) -> frozenset[str]:
         """Return the addresses among these whose person was erased once."""
-        ...
 
     async def known_since_ms(self, source: str) -> int | None:
         """Return the time of the oldest view or lead of a source; None if there is none."""
-        ...
+        found = await row(self._searcher, _SINCE, {"source": source})
+        return None if found is None else int(found[0])
 
+    @abstractmethod
     async def library(self, source: str) -> Sequence[KnownVideo]:
         """Return the videos that events of a source named."""
-        ...
 
     async def forgotten_ms(self) -> int:
         """Return the time before which deletions of videos may have been seen and forgotten."""
-        ...
+        found = await row(self._reader, _FORGOTTEN, {})
+        return 0 if found is None else int(found[0])
 
+    @abstractmethod
     async def accept(
         self,
         event: Event,
@@ -175,42 +220,50 @@ class Reconstructions(Protocol):
         It adds to no total. `person` is the address that it names; `stored` is called with the
         outcome once it is on disk.
         """
-        ...
 
-    async def place(self, source: str) -> Place | None:
+    async def place(self, source: str) -> ReadPosition | None:
         """Return where the last run of a source says that the next may begin to read."""
-        ...
+        found = await row(self._reader, _PLACE, {"source": source})
+        return None if found is None else ReadPosition(*found)
 
+    @abstractmethod
     async def begin(
         self, source: str, *, since_ms: int, until_ms: int, dry_run: bool, now_ms: int
-    ) -> Run:
+    ) -> RunRecord:
         """Store the beginning of a run.
 
         Raises NotReconciled if another relay has one of this source under way.
         """
-        ...
 
     async def end(
         self,
-        run: Run,
+        run: RunRecord,
         state: RunState,
         *,
         report: Mapping[str, Any] | None,
-        place: Place | None,
+        place: ReadPosition | None,
         now_ms: int,
-    ) -> Run:
+    ) -> RunRecord:
         """Store the end of a run with its report, and the place for the next one."""
-        ...
+        # PostgreSQL's JSON has no NUL, which a title may hold.
+        text = None if report is None else orjson.dumps(report).decode()
+        text = None if text is None else text.replace(r"\u0000", r"\ufffd")
 
-    async def runs(self, *, before: int | None, limit: int) -> Sequence[Run]:
+        def end(db: Database) -> None:
+            values = {"id": run.id, "state": state, "now": now_ms, "report": text}
+            db.execute(_END, values)
+            if place is not None:
+                position = {"source": run.source, "place": place.after, "at": place.at_ms}
+                db.execute(_KEEP_PLACE, position)
+
+        await self._background.transact(end)
+        written = None if text is None else orjson.loads(text)
+        return replace(run, state=state, ended_ms=now_ms, report=written)
+
+    @abstractmethod
+    async def runs(self, *, before: int | None, limit: int) -> Sequence[RunRecord]:
         """Return the newest runs, those before a number if one is given; they name nobody."""
-        ...
 
-    async def run(self, number: int) -> Run | None: ...
-
-    async def unreconciled(self, source: str) -> Sequence[Absence]:
-        """Return the absences that lost events and that no run of a source has covered.
-
-        The oldest come first; those that ended before the source's first event are not among them.
-        """
-        ...
+    @abstractmethod
+    async def run(self, number: int) -> RunRecord | None:
+        """Return one run."""

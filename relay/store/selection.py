@@ -1,11 +1,13 @@
-"""Definition of a filter on events and their deliveries."""
+"""Filters on events and their deliveries, and what their conditions in SQL are made of."""
 
+import json
 import re
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
 from relay.core.delivery import Status
+from relay.core.foreign_json import REPLACEMENT
 
 Outcome = Literal["pending", "delivered", "dead", "discarded", "missed"]
 """Outcome of a delivery; missed: the sink's route takes the event, but its delivery is dead or
@@ -14,6 +16,13 @@ discarded, or was never made."""
 PERSON_PATTERN = "^[0-7][0-9a-f]{15}$"
 """A person is named by 63 bits."""
 _PERSON = re.compile(PERSON_PATTERN)
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+Condition = tuple[str, list[Any]]
+"""An SQL expression and its values; a None among them leaves it out."""
+
+ALL = "TRUE"
+"""The condition that everything fits."""
 
 
 class Selection(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,3 +97,29 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
         if self.status is not None:
             return frozenset({self.status}) - {Status.PENDING}
         return frozenset({Status.DELIVERED, Status.DEAD, Status.DISCARDED, None})
+
+
+def all_of(*conditions: Condition) -> Condition:
+    """Join the conditions that have all of their values."""
+    used = [condition for condition in conditions if None not in condition[1]]
+    sql = " AND ".join(sql for sql, _ in used) or ALL
+    return sql, [value for _, values in used for value in values]
+
+
+def word_forms(text: str) -> list[tuple[str, ...]]:
+    """Return the forms of each word: as it is, and as JSON may escape it.
+
+    A replacement is shown for half of a character, whichever it is, so that it fits anything.
+    """
+    words = text.replace(REPLACEMENT, " ").split()
+    return [_forms(word) for word in dict.fromkeys(words)]
+
+
+def _forms(word: str) -> tuple[str, ...]:
+    escaped = json.dumps(word)[1:-1]
+    return tuple(dict.fromkeys((word, escaped))) if _is_plain(word) else (escaped,)
+
+
+def _is_plain(word: str) -> bool:
+    """False for a lone surrogate, which UTF-8 cannot hold, and NUL, which JSON has to escape."""
+    return "\0" not in word and not _SURROGATE.search(word)

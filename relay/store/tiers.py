@@ -21,7 +21,7 @@ class Position(NamedTuple):
     event: int
 
 
-class Span(NamedTuple):
+class DueSpan(NamedTuple):
     """Deliveries of a tier that are due between two times, with their new due time."""
 
     tier: Tier
@@ -41,7 +41,7 @@ class Span(NamedTuple):
         return self._replace(after=after, before=before, due=due)
 
 
-def spans(*, beyond_ms: int, to_ms: int, now_ms: int) -> tuple[Span, ...]:
+def spans(*, beyond_ms: int, to_ms: int, now_ms: int) -> tuple[DueSpan, ...]:
     """Return the spans of late deliveries: tried ones after `beyond_ms`, others after now.
 
     Each is walked over once, from its end downwards, and only over events that were there when the
@@ -49,7 +49,7 @@ def spans(*, beyond_ms: int, to_ms: int, now_ms: int) -> tuple[Span, ...]:
     however fast events arrive.
     """
     return (
-        Span("tried", beyond_ms, HELD_MS, to_ms),
-        Span("live", now_ms, HELD_MS, now_ms),
-        Span("replay", now_ms, HELD_MS, now_ms),
+        DueSpan("tried", beyond_ms, HELD_MS, to_ms),
+        DueSpan("live", now_ms, HELD_MS, now_ms),
+        DueSpan("replay", now_ms, HELD_MS, now_ms),
     )

@@ -71,7 +71,7 @@ async def test_pages_follow_one_another_until_the_last(tmp_path: Path) -> None:
 async def test_a_list_and_a_count_end_in_time_and_say_how_far_they_looked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("relay.store.stepwise_search.STEP_ROWS", 2)
+    monkeypatch.setattr("relay.store.search.STEP_ROWS", 2)
     async with StubServer() as destination, working(tmp_path, destination) as (relay, operator):
         await send(relay, *(body(f"e{number}") for number in range(5)))
         chosen: dict[str, Any] = {"words": "e0", "within_ms": 0}

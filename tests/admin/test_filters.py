@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from relay.core.delivery import Result
 from relay.core.event import Event
 from relay.core.routing import Route, Verdict
-from relay.store import seq_range, stepwise_search
+from relay.store import search
 from relay.store.selection import Outcome, Selection
 from relay.store.sqlite import candidates
 from tests.conftest import NOW_MS
@@ -182,7 +182,7 @@ async def settle(bench: Bench, model: Sequence[Stored], sink: str, random: Rando
         known.status[sink] = "pending" if result == "retry" else result
         if result == "dead" and random.random() < 0.3:
             one = Selection(id=each.event.id, source=each.event.source, sink=sink)
-            assert await bench.store.operations.discard(one, now_ms=NOW_MS) == 1
+            assert await bench.store.dead_letters.discard(one, now_ms=NOW_MS) == 1
             known.status[sink] = "discarded"
 
 
@@ -215,10 +215,10 @@ def choose(random: Random, ada: str) -> Selection:
 async def test_list_search_count_and_replay_agree_on_a_filter(
     tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stepwise_search, "STEP_ROWS", 5)
+    monkeypatch.setattr(search, "STEP_ROWS", 5)
     monkeypatch.setattr(candidates, "PREFIXED_MAX", 10)
-    monkeypatch.setattr(stepwise_search, "OVERRUN_S", 10)
-    monkeypatch.setattr(seq_range, "MARGIN_MS", 41 * DAY_MS)
+    monkeypatch.setattr(search, "OVERRUN_S", 10)
+    monkeypatch.setattr(search, "MARGIN_MS", 41 * DAY_MS)
     random = Random(seed)
     async with replaying(tmp_path, *SINKS) as bench:
         bench.replayer.routes = ROUTES
@@ -247,7 +247,7 @@ async def pages(bench: Bench, selection: Selection) -> list[int]:
     """List all pages."""
     seen: list[int] = []
     while True:
-        found = await bench.store.operations.events(selection, ROUTES, limit=PAGE)
+        found = await bench.store.events.page(selection, ROUTES, limit=PAGE)
         seen += [each.seq for each in found]
         if len(found) < PAGE:
             return seen
@@ -274,12 +274,12 @@ async def compare_dead_letters(bench: Bench, selection: Selection, meant: list[S
         for each in meant
         for sink in sorted(each.fitting(selection))
     ]
-    counted = await bench.store.operations.reasons(selection)
+    counted = await bench.store.dead_letters.reasons(selection)
     assert {(each.sink, each.reason): each.count for each in counted} == Counter(
         (sink, reason) for _, sink, reason in wanted
     )
     seen: list[tuple[int, str, str | None]] = []
-    while found := await bench.store.operations.dead_letters(selection, limit=PAGE):
+    while found := await bench.store.dead_letters.newest(selection, limit=PAGE):
         seen += [(each.seq, each.sink, each.reason) for each in found]
         selection = replace(selection, before=seen[-1][0])
     assert seen == wanted
@@ -293,7 +293,7 @@ async def opened(bench: Bench, selection: Selection) -> set[tuple[int, str]]:
         assert not forecast.deliveries
         return set()
     now = await bench.until_still(begun)
-    records = await bench.store.operations.events(Selection(), ROUTES, limit=EVENTS)
+    records = await bench.store.events.page(Selection(), ROUTES, limit=EVENTS)
     found = {
         (each.seq, one.sink)
         for each in records

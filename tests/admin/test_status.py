@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from relay.app import maintenance, sink_history
-from relay.store.sink_states import Span
+from relay.store.sink_states import StateSpan
 from relay.store.sqlite.store import SqliteStore
 from relay.telemetry.traffic import SKEWS_MIN
 from tests import service
@@ -132,7 +132,7 @@ async def test_the_time_of_a_state_survives_restarts(
             assert f"sink crm is {state}" not in await found(operator)
 
 
-async def _last_span(relay: Relay) -> Span | None:
+async def _last_span(relay: Relay) -> StateSpan | None:
     return (await relay.service._store.sink_states.since(0)).get("crm", [None])[-1]
 
 

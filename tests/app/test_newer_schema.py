@@ -83,7 +83,7 @@ async def test_nothing_is_written_over_a_schema_that_only_newer_relays_serve(
         for write in (
             accept(store, event("after")),
             store.settle(settlement(delivery)),
-            store.operations.pause("sales", now_ms=0),
+            store.paused_sinks.pause("sales", now_ms=0),
         ):
             with pytest.raises(StoreUnavailable, match="is number 9999, this relay knows up to"):
                 await write

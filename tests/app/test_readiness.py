@@ -56,7 +56,7 @@ class Scene:
     async def _change(self, sql: str) -> None:
         if isinstance(self._service._store, SqliteStore):
             # Its file is the relay's alone: after a commit of another, a failed one is unknown.
-            await self._service._store._writer.execute(sql)
+            await self._service._store._writer.execute(sql, ())
         else:
             self._place.rows(sql)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from relay.app import sink_history
-from relay.store.sink_states import Span
+from relay.store.sink_states import StateSpan
 from tests import service
 from tests.app.reloading import party, sink
 from tests.operator import ADMIN, operating
@@ -21,7 +21,9 @@ def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sink_history, "COMPARE_EVERY_S", 0.01)
 
 
-async def until_recorded(relay: Relay, *states: str | None, name: str = "crm") -> Sequence[Span]:
+async def until_recorded(
+    relay: Relay, *states: str | None, name: str = "crm"
+) -> Sequence[StateSpan]:
     """Wait for the states of a sink, and return their spans."""
     async with asyncio.timeout(10):
         while True:

@@ -12,7 +12,7 @@ import pytest
 from relay.core.errors import StoreError
 from relay.delivery import configured_sink
 from relay.sinks.http import sink as http
-from relay.store.sqlite.operations import SqliteOperations
+from relay.store.paused_sinks import PausedSinks
 from tests.app.reloading import body, document, ids, party, sink
 from tests.caller import Caller, head, post, signed
 from tests.operator import ADMIN, TOKEN
@@ -209,10 +209,10 @@ async def test_a_paused_sink_stays_paused_when_it_changes_or_comes_back(tmp_path
 async def test_a_sink_that_is_resumed_during_a_reload_is_not_paused_by_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    paused = SqliteOperations.paused
+    paused = PausedSinks.all
 
-    async def resumed_meanwhile(desk: SqliteOperations) -> Any:
-        found = await paused(desk)
+    async def resumed_meanwhile(sinks: PausedSinks) -> Any:
+        found = await paused(sinks)
         await there.operator.post("/sinks/crm/resume")
         return found
 
@@ -222,7 +222,7 @@ async def test_a_sink_that_is_resumed_during_a_reload_is_not_paused_by_it(
     ):
         await there.operator.post("/sinks/crm/pause")
         with monkeypatch.context() as patch:
-            patch.setattr(SqliteOperations, "paused", resumed_meanwhile)
+            patch.setattr(PausedSinks, "all", resumed_meanwhile)
             await there.reload(sink("crm", destination.url("/other")))
         await there.send("a")
         await until(lambda: ids(destination) == ["a"], what="the event")
@@ -372,7 +372,7 @@ async def test_a_store_that_cannot_be_read_leaves_the_config_unchanged(
 
     async with StubServer() as destination, party(tmp_path) as there:
         with monkeypatch.context() as patch:
-            patch.setattr(SqliteOperations, "paused", unable)
+            patch.setattr(PausedSinks, "all", unable)
             problem = await there.reload(sink("crm", destination.url()), status=503)
         assert problem["detail"] == "the store cannot be read"
         assert await there.successful() == 0
@@ -503,7 +503,7 @@ async def test_subscribers_get_a_reload_that_the_store_failed(
     ):
         lines = answer.aiter_lines()
         assert await anext(lines) == ": watching"
-        monkeypatch.setattr(SqliteOperations, "paused", unable)
+        monkeypatch.setattr(PausedSinks, "all", unable)
         await there.reload(status=503)
         told = await _streamed(lines)
         assert (told["outcome"], told["message"]) == ("refused", "the store cannot be read")

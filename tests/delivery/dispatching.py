@@ -21,7 +21,7 @@ from relay.core.retry import RetryPolicy
 from relay.core.routing import Verdict
 from relay.core.sink import BatchSettings, BatchSink, Enricher, Outcomes, SinkSettings
 from relay.delivery.dispatcher import Dispatcher
-from relay.store import Lease, Offer, Tier
+from relay.store import LeasedBatch, Offer, Tier
 from relay.store.sqlite.opening import open_store
 from relay.store.sqlite.settings import SqliteSettings
 from relay.store.sqlite.store import SqliteStore
@@ -145,7 +145,7 @@ class Watched:
         self.meanwhile: Callable[[], Awaitable[None]] | None = None
         """Runs once, after a lease and before the dispatcher gets it."""
 
-    async def lease(self, sink: str, *, now_ms: int, limits: Mapping[Tier, int]) -> Lease:
+    async def lease(self, sink: str, *, now_ms: int, limits: Mapping[Tier, int]) -> LeasedBatch:
         self.leases += 1
         if self.lease_errors:
             raise self.lease_errors.popleft()

@@ -54,7 +54,7 @@ class Bench:
         self.refetch = 0
         self.has_turn = True
         self.replayer = Replayer(
-            store.operations,
+            store,
             [Route(sink) for sink in sinks],
             activity=self.activity,
             clock=self.clock,
@@ -110,7 +110,7 @@ class Bench:
         return taken
 
     async def now(self, replay: Replay) -> Replay:
-        found = await self.store.operations.replay(replay.id)
+        found = await self.store.replays.one(replay.id)
         assert found is not None
         return found
 

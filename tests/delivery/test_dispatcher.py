@@ -593,10 +593,10 @@ async def replayed(bench: Bench, count: int) -> None:
     await bench.settled()
     await asyncio.sleep(QUIET_S)
     bench.sink.sent.clear()
-    until = await bench.store.operations.newest()
-    begun = await bench.store.operations.begin(Selection(), total=count, until=until, now_ms=NOW_MS)
+    until = await bench.store.events.newest()
+    begun = await bench.store.replays.begin(Selection(), total=count, until=until, now_ms=NOW_MS)
     wanted = [PlannedDelivery(seq, SINK) for seq in range(1, count + 1)]
-    await bench.store.operations.open(begun, wanted, cursor=count, now_ms=bench.clock.now_ms())
+    await bench.store.replays.open(begun, wanted, cursor=count, now_ms=bench.clock.now_ms())
 
 
 async def test_a_replay_alone_is_sent_as_fast_as_the_sink_takes_it(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from relay.delivery.circuit_breaker import PROBE_MAX_S
 from relay.delivery.dispatcher import POLL_INTERVAL_S
 from relay.delivery.fetcher import LATE_COMMIT_S
 from relay.delivery.settlement_writer import STORE_RETRY_S
-from relay.store import Lease
+from relay.store import LeasedBatch
 from relay.store.sqlite.store import SqliteStore
 from relay.store.tiers import HELD_MS
 from tests.conftest import NOW_MS, ManualClock
@@ -184,9 +184,9 @@ async def test_a_dispatcher_sends_and_ends_while_late_deliveries_are_brought_for
 async def test_a_dispatcher_that_ends_waits_for_no_fetch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def never_ends(*_: object, **__: object) -> Lease:
+    async def never_ends(*_: object, **__: object) -> LeasedBatch:
         await asyncio.Event().wait()
-        return Lease((), None)
+        return LeasedBatch((), None)
 
     monkeypatch.setattr(SqliteStore, "lease", never_ends)
     async with working(tmp_path, started=False) as bench:
@@ -322,7 +322,7 @@ async def test_a_discarded_delivery_is_not_sent_from_the_buffer(tmp_path: Path) 
         await bench.accept("a", "b", "c")
         await asyncio.sleep(0.5)
         given_up = [
-            await bench.store.operations.give_up(seq, SINK, now_ms=NOW_MS) for seq in (1, 2, 9)
+            await bench.store.dead_letters.give_up(seq, SINK, now_ms=NOW_MS) for seq in (1, 2, 9)
         ]
         bench.dispatcher.refetch()
         assert given_up == [True, True, False]
@@ -340,7 +340,7 @@ async def test_a_discarded_delivery_releases_the_next_of_its_ordering_key(tmp_pa
             verdict = Verdict(SINK, "takes", "", "a key")
             await bench.store.accept(event, (verdict,), lambda _: bench.dispatcher.wake())
         await asyncio.sleep(1)
-        await bench.store.operations.give_up(1, SINK, now_ms=NOW_MS)
+        await bench.store.dead_letters.give_up(1, SINK, now_ms=NOW_MS)
         bench.dispatcher.refetch()
         await asyncio.sleep(1)
         assert bench.sink.ids == ["first", "second"]

@@ -134,7 +134,7 @@ async def test_a_message_refused_with_a_history_is_sent_once_more_without_it(
     async with enriching(tmp_path, Enricher(), sink) as bench:
         await sent(bench, "a")
         assert await bench.dead() == 0
-        history = await bench.store.operations.history(1)
+        history = await bench.store.events.history(1)
     assert sink.seen == [("a", True), ("a", False)]
     (attempt,) = history.attempts
     assert attempt.answer.startswith("ok (without what the person has watched, which was refused")

@@ -152,14 +152,12 @@ async def test_a_replay_is_sent_in_order(tmp_path: Path) -> None:
         await bench.settled(within_s=HOUR_S)
         bench.sink.sent.clear()
         bench.sink.reply(DOWN, to="a4")
-        until = await bench.store.operations.newest()
-        begun = await bench.store.operations.begin(
-            Selection(), total=18, until=until, now_ms=NOW_MS
-        )
+        until = await bench.store.events.newest()
+        begun = await bench.store.replays.begin(Selection(), total=18, until=until, now_ms=NOW_MS)
         wanted = [
             PlannedDelivery(seq, SINK, f"video {name[0]}") for seq, name in enumerate(names, 1)
         ]
-        await bench.store.operations.open(begun, wanted, cursor=18, now_ms=bench.clock.now_ms())
+        await bench.store.replays.open(begun, wanted, cursor=18, now_ms=bench.clock.now_ms())
         bench.dispatcher.wake()
         await bench.settled(within_s=HOUR_S)
         for key in "ab":

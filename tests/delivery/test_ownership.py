@@ -12,7 +12,7 @@ from relay.core.config_values import Duration
 from relay.core.errors import StoreTooNew
 from relay.core.sink_status import SinkStatus
 from relay.store.ownership import ApplyOrders, Cluster, Dispatching, Introduction
-from relay.store.sqlite.operations import SqliteOperations
+from relay.store.paused_sinks import PausedSinks
 from tests import service
 from tests.caller import post
 from tests.loop_watch import PlainLoop
@@ -116,7 +116,7 @@ async def test_a_sink_begins_while_an_operators_write_waits(
     async def wait(*_: object, **__: object) -> None:
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(SqliteOperations, "pause", wait)
+    monkeypatch.setattr(PausedSinks, "pause", wait)
     async with StubServer() as destination, serving(tmp_path, destination) as relay:
         supervisor = relay.service.supervisor
         pausing = asyncio.create_task(supervisor.pause("leads"))
@@ -171,7 +171,7 @@ async def test_a_pause_ordered_here_and_ended_elsewhere_is_over_when_the_sink_is
         supervisor = relay.service.supervisor
         await supervisor.pause("all")
         # As another relay does.
-        await relay.service._store.operations.resume("all")
+        await relay.service._store.paused_sinks.resume("all")
         ownership.held = {"all"}
         await supervisor.begin("all")
         await accept(relay, "evt_after")

@@ -18,7 +18,7 @@ from relay.store import Tier
 from relay.store.replays import Mark, PlannedDelivery, Replay
 from relay.store.selection import Selection
 from relay.store.sqlite.disk import Room
-from relay.store.sqlite.operations import SqliteOperations
+from relay.store.sqlite.replays import SqliteReplays
 from tests.conftest import NOW_MS
 from tests.delivery.replaying import TAKEN_AT_ONCE, Bench, event, replaying
 from tests.store.conformance import settlement
@@ -82,7 +82,7 @@ async def test_a_sink_that_takes_nothing_does_not_delay_the_others(tmp_path: Pat
             while len(taken) < count:
                 taken += await bench.take("sales")
                 await asyncio.sleep(0.01)
-        assert await bench.store.operations.under_way(begun.id) == {"down": PENDING_MAX}
+        assert await bench.store.replays.under_way(begun.id) == {"down": PENDING_MAX}
         assert (await bench.now(begun)).state == "running"
         rest = await bench.drain(begun, "down")
         assert len(set(rest["down"])) == len(rest["down"]) == count
@@ -94,18 +94,18 @@ def steps_of_sinks_that_take_all(
 ) -> Iterator[list[tuple[int, set[str]]]]:
     """Record which replay each step is of, and which sinks it opens deliveries for."""
     steps: list[tuple[int, set[str]]] = []
-    operations = bench.store.operations
+    replays = bench.store.replays
 
     async def under_way(_: int) -> dict[str, int]:
         return {}
 
     async def opened(replay: Replay, deliveries: Sequence[PlannedDelivery], **rest: int) -> Replay:
         steps.append((replay.id, {each.sink for each in deliveries}))
-        return await SqliteOperations.open(operations, replay, deliveries, **rest)
+        return await SqliteReplays.open(replays, replay, deliveries, **rest)
 
     with monkeypatch.context() as patch:
-        patch.setattr(operations, "under_way", under_way)
-        patch.setattr(operations, "open", opened)
+        patch.setattr(replays, "under_way", under_way)
+        patch.setattr(replays, "open", opened)
         yield steps
 
 
@@ -186,7 +186,7 @@ async def test_a_running_replay_is_not_lost_behind_many_newer_ones(tmp_path: Pat
         await bench.accept(event(1), event(2, kind="video.ready"))
         old = await bench.begin(Selection(kind="lead.*"))
         for _ in range(EVENTS_PER_STEP + 20):
-            newer = await bench.store.operations.begin(
+            newer = await bench.store.replays.begin(
                 Selection(id="none"), total=0, until=Mark(2, 2), now_ms=NOW_MS
             )
         await bench.until_still(newer)
@@ -316,7 +316,7 @@ async def test_an_empty_replay_is_not_started(tmp_path: Path) -> None:
     async with replaying(tmp_path) as bench:
         await bench.accept(event(1))
         assert await bench.replayer.begin(Selection(outcome="dead")) is None
-        assert await bench.store.operations.replays(before=None, limit=5) == []
+        assert await bench.store.replays.newest(before=None, limit=5) == []
 
 
 async def test_only_a_running_replay_can_be_cancelled(tmp_path: Path) -> None:
@@ -335,8 +335,8 @@ async def test_cancelling_a_replay_that_has_just_ended_takes_nothing_back(tmp_pa
         await bench.accept(event(1))
         begun = await bench.begin(Selection())
         await bench.until_still(begun)
-        await bench.store.operations.end(begun, "done", now_ms=NOW_MS)
-        late = await bench.store.operations.end(begun, "cancelled", now_ms=NOW_MS)
+        await bench.store.replays.end(begun, "done", now_ms=NOW_MS)
+        late = await bench.store.replays.end(begun, "cancelled", now_ms=NOW_MS)
         assert late.state == "done"
         assert bench.statuses() == {("sales", "pending"): 1}
 
@@ -384,14 +384,14 @@ async def test_a_body_that_expires_between_read_and_open_is_skipped(
         # The replayer's first look may find the replay, and open its deliveries before the test.
         bench.has_turn = False
         await bench.accept(event(1, at_ms=NOW_MS - 40 * DAY_MS), event(2))
-        begun = await bench.store.operations.begin(
+        begun = await bench.store.replays.begin(
             Selection(), total=2, until=Mark(2, 2), now_ms=NOW_MS
         )
         while await bench.store.expire(now_ms=NOW_MS):
             pass
         named = [(1, "sales"), (2, "sales"), (1, "new"), (99, "new")]
         wanted = [PlannedDelivery(*each) for each in named]
-        now = await bench.store.operations.open(begun, wanted, cursor=2, now_ms=NOW_MS)
+        now = await bench.store.replays.open(begun, wanted, cursor=2, now_ms=NOW_MS)
         assert now.opened == 1
         assert await bench.take() == ["e00002"]
 
@@ -505,7 +505,7 @@ async def test_events_accepted_during_a_replay_are_not_part_of_it(tmp_path: Path
 async def test_large_bodies_are_not_all_read_at_once(tmp_path: Path) -> None:
     async with replaying(tmp_path) as bench:
         await bench.accept(*(event(number, page="x" * 400_000) for number in range(7)))
-        chosen = await bench.store.operations.choose(
+        chosen = await bench.store.replays.choose(
             Selection(), (), after=0, until=Mark(7, 0), limit=EVENTS_PER_STEP
         )
         assert len(chosen) == 3
@@ -550,13 +550,13 @@ async def test_no_step_of_a_replay_looks_through_the_whole_store(
     async with replaying(tmp_path) as bench:
         await bench.accept(*(event(number) for number in range(100)))
         begun = await bench.begin(Selection(id=event(99).id))
-        looks, choose = list[int](), bench.store.operations.choose
+        looks, choose = list[int](), bench.store.replays.choose
 
         async def counting_choose(*arguments: Any, after: int, until: Mark, limit: int) -> Any:
             looks.append(until.event - after)
             return await choose(*arguments, after=after, until=until, limit=limit)
 
-        monkeypatch.setattr(bench.store.operations, "choose", counting_choose)
+        monkeypatch.setattr(bench.store.replays, "choose", counting_choose)
         await bench.drain(begun)
         assert (await bench.now(begun)).opened == 1
         assert 0 < max(looks) <= 7

@@ -20,7 +20,7 @@ from relay.core.sink_status import SinkStatus
 from relay.delivery.dispatcher import Dispatcher
 from relay.delivery.standstill import LOOK_EVERY_S, StandstillMonitor
 from relay.delivery.supervisor import DispatcherSupervisor
-from relay.store import FirstDue, Lease
+from relay.store import FirstDue, LeasedBatch
 from relay.store.sqlite.opening import open_store
 from relay.store.sqlite.settings import SqliteSettings
 from relay.store.sqlite.store import SqliteStore
@@ -166,7 +166,7 @@ async def test_a_dispatcher_that_is_stuck_is_seen_and_built_anew(
 async def test_a_sink_that_stays_stuck_is_rebuilt_once_and_stays_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def hangs(*_: object, **__: object) -> Lease:
+    async def hangs(*_: object, **__: object) -> LeasedBatch:
         await asyncio.Event().wait()
         raise AssertionError
 
@@ -275,14 +275,14 @@ async def test_a_sink_begins_again_once_the_store_can_be_read_after_its_rebuild_
     hanging_once(monkeypatch, SqliteStore, "lease")
     async with supervised(tmp_path, monkeypatch) as bench:
         await bench.accept("a")
-        works, failures = bench.store.operations.paused, iter(range(3))
+        works, failures = bench.store.paused_sinks.all, iter(range(3))
 
         async def fails() -> Mapping[str, int]:
             if next(failures, None) is not None:
                 raise StoreUnavailable("the database is away")
             return await works()
 
-        monkeypatch.setattr(bench.store.operations, "paused", fails)
+        monkeypatch.setattr(bench.store.paused_sinks, "all", fails)
         await bench.looks(1.5 * MINUTE_S)
         assert (bench.sink.ids, bench.standstill_s, next(failures, None)) == (["a"], 0, None)
 

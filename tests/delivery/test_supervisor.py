@@ -11,7 +11,7 @@ import pytest
 from relay.app.service import Service
 from relay.core.config_values import Duration
 from relay.core.errors import Temporary
-from relay.store import Lease
+from relay.store import LeasedBatch
 from relay.store.sqlite.store import SqliteStore
 from tests import service
 from tests.admin.test_api import body
@@ -70,7 +70,7 @@ async def test_an_accepted_request_is_delivered_without_a_fetch(
     leases: list[str] = []
     lease = SqliteStore.lease
 
-    async def counted(store: SqliteStore, sink: str, **rest: Any) -> Lease:
+    async def counted(store: SqliteStore, sink: str, **rest: Any) -> LeasedBatch:
         leases.append(sink)
         return await lease(store, sink, **rest)
 

@@ -12,6 +12,7 @@ import pytest
 from relay import config
 from relay.core.errors import StoreFull
 from relay.receiver import secret_rotation
+from relay.store.quarantine import Quarantine
 from relay.store.sqlite.quarantine import SqliteQuarantine
 from tests import service
 from tests.app.reloading import body, document, ids, party, sink
@@ -140,7 +141,7 @@ async def test_without_a_rotation_a_bad_signature_does_not_touch_the_store(
     def refuse(*_: object) -> Any:
         raise AssertionError("the store was asked")
 
-    for name in SqliteQuarantine.__dict__:
+    for name in Quarantine.__dict__:
         # The relay looks for new rotations all the time.
         if not name.startswith("_") and name != "rotations":
             monkeypatch.setattr(SqliteQuarantine, name, refuse)

@@ -4,7 +4,7 @@ from relay.core.event import LEAD
 from relay.reconciliation import envelope
 from relay.reconciliation.leads import forms_without_lead
 from relay.reconciliation.views import SentForm
-from relay.store.reconstructions import Step
+from relay.store.reconstructions import ReachedStep
 from relay.video_service.api.records import Submission
 from tests.conftest import NOW_MS
 
@@ -19,8 +19,8 @@ def form(minutes: int = 0, *, email: str | None = ADA, name: str | None = "lead_
     )
 
 
-def received(*minutes: int) -> dict[tuple[str, str], list[Step]]:
-    return {(ADA, "vid_1"): [Step(LEAD, NOW_MS + each * MINUTE_MS) for each in minutes]}
+def received(*minutes: int) -> dict[tuple[str, str], list[ReachedStep]]:
+    return {(ADA, "vid_1"): [ReachedStep(LEAD, NOW_MS + each * MINUTE_MS) for each in minutes]}
 
 
 def test_a_form_without_a_lead_is_forms_without_lead() -> None:
@@ -54,7 +54,7 @@ def test_a_reconstructed_lead_has_what_the_form_says() -> None:
 
 def test_a_lead_belongs_to_the_form_with_its_id_whatever_the_times_say() -> None:
     lost, arrived = form(0, name="lead_1"), form(1, name="lead_2")
-    known = {(ADA, "vid_1"): [Step(LEAD, NOW_MS + MINUTE_MS, "lead_2")]}
+    known = {(ADA, "vid_1"): [ReachedStep(LEAD, NOW_MS + MINUTE_MS, "lead_2")]}
     assert forms_without_lead([lost, arrived], known) == [lost]
     assert forms_without_lead([form(-600, name="lead_2")], known) == []
 
@@ -69,7 +69,7 @@ def test_of_two_forms_without_ids_the_one_nearest_to_the_lead_was_received() -> 
 
 
 def test_a_form_that_is_listed_twice_is_received_by_one_lead() -> None:
-    known = {(ADA, "vid_1"): [Step(LEAD, NOW_MS, "lead_1")]}
+    known = {(ADA, "vid_1"): [ReachedStep(LEAD, NOW_MS, "lead_1")]}
     assert forms_without_lead([form(), form()], known) == []
 
 

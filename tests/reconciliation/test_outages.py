@@ -52,7 +52,7 @@ async def test_an_outage_names_the_command_until_it_was_asked_for(away: World) -
 async def test_with_reconcile_off_an_outage_is_not_mentioned(away: World) -> None:
     away.reconcile = "off"
     async with away.relay() as relay:
-        assert await relay.service._store.reconstructions.unreconciled("main")
+        assert await relay.service._store.absences.unreconciled("main")
         await relay.service.reconciler._refresh()
         assert COMMAND not in await relay.commands()
         assert await relay.metric("relay_unreconciled_loss_seconds") == []

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from relay.reconciliation import reading
 from relay.reconciliation.period import Period
-from relay.store.reconstructions import Place
+from relay.store.reconstructions import ReadPosition
 from relay.video_service.api.records import Session, SessionPage
 from tests.conftest import NOW_MS
 
@@ -46,7 +46,7 @@ def view(person: int, hours: float, percent: float = 30) -> Session:
     )
 
 
-async def read(api: Any, *, place: Place | None = None) -> reading.ViewsFrom:
+async def read(api: Any, *, place: ReadPosition | None = None) -> reading.ViewsFrom:
     return await reading.views(api, PERIOD, place=place, report_progress=lambda *_: None)
 
 
@@ -81,8 +81,8 @@ async def test_the_second_reading_ends_where_the_period_begins() -> None:
     assert api.pages_read == 7 + 3
 
 
-@pytest.mark.parametrize("place", [None, Place("10", SINCE_MS)])
-async def test_views_of_the_period_alone_are_read_once(place: Place | None) -> None:
+@pytest.mark.parametrize("place", [None, ReadPosition("10", SINCE_MS)])
+async def test_views_of_the_period_alone_are_read_once(place: ReadPosition | None) -> None:
     api = ListedViews([view(number, number / 10) for number in range(30)])
     await read(api, place=place)
     assert api.pages_read == (3 if place is None else 2)
@@ -98,13 +98,13 @@ async def test_the_next_run_begins_at_the_page_of_the_first_view_that_may_go_on(
     views = [view(number, number / 10) for number in range(50)]
     views[25] = replace(views[25], ended_ms=None)
     found = await read(ListedViews(views))
-    assert found.place == Place("20", PERIOD.horizon_ms)
+    assert found.place == ReadPosition("20", PERIOD.horizon_ms)
 
 
 async def test_the_second_reading_begins_at_the_place_of_the_run_before() -> None:
     old = [view(1, number / 100 - 200, 80) for number in range(10)]
     api = ListedViews([*old, view(1, -2, 20), view(1, 1, 10)])
-    found = await read(api, place=Place("10", SINCE_MS - 3 * HOUR_MS))
+    found = await read(api, place=ReadPosition("10", SINCE_MS - 3 * HOUR_MS))
     (history,) = found.read.histories.values()
     assert (history.before.count, history.before.low) == (1, 20)
     assert not found.is_whole

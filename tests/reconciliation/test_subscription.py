@@ -9,7 +9,7 @@ import pytest
 from relay.core.event import LEAD_CAPTURED, SUBSCRIBABLE, VIDEO_WATCHED
 from relay.reconciliation.reading import subscription
 from relay.reconciliation.report import RunReport, words
-from relay.store.reconstructions import Run
+from relay.store.reconstructions import RunRecord
 from relay.video_service.api.errors import Reason, ServiceApiError
 from relay.video_service.api.records import Webhook
 from tests.cli.scene import Scene
@@ -120,7 +120,7 @@ async def test_kinds_that_the_endpoint_does_not_receive_are_left_out_and_named(
         assert run["report"]["events"] == {LEAD_CAPTURED: 1}
         assert run["report"]["unsubscribed"] == OTHERS
         assert any("left out" in line and VIDEO_WATCHED in line for line in run["words"])
-        assert await relay.service._store.reconstructions.unreconciled("main") == []
+        assert await relay.service._store.absences.unreconciled("main") == []
 
 
 @pytest.mark.servers
@@ -138,7 +138,7 @@ async def test_a_run_of_some_kinds_leaves_the_outage_to_a_run_of_all(away: World
             VIDEO_WATCHED: 1,
         }
         assert rest["report"]["unrequested"] == []
-        assert await relay.service._store.reconstructions.unreconciled("main") == []
+        assert await relay.service._store.absences.unreconciled("main") == []
         await relay.settled()
     (started,) = [each for each in away.received() if each["event"] == VIDEO_WATCHED][1:]
     assert started["data"]["viewer"]["email"] == ADA
@@ -168,7 +168,7 @@ async def test_a_person_who_is_erased_during_a_run_is_not_named_in_its_report(
         store, ends = relay.service._store.reconstructions, 0
         end = store.end
 
-        async def erase_and_end(*arguments: Any, **more: Any) -> Run:
+        async def erase_and_end(*arguments: Any, **more: Any) -> RunRecord:
             nonlocal ends
             ends += 1
             if ends == 1:

@@ -13,7 +13,7 @@ from relay.core import sample_events
 from relay.core.delivery import Attempt, Delivery, Result, Settlement
 from relay.core.event import LEAD_CAPTURED, Event, Outcome, Unreadable
 from relay.core.routing import Verdict
-from relay.store import Backlog, Lease, Store, Tier
+from relay.store import Backlog, LeasedBatch, Store, Tier
 from relay.store.selection import Selection
 from tests.conftest import NOW_MS, ManualClock
 
@@ -79,12 +79,12 @@ async def accept(
 
 async def lease(
     store: Store, sink: str = "sales", *, now_ms: int = NOW_MS, limit: int = 100
-) -> Lease:
+) -> LeasedBatch:
     limits: dict[Tier, int] = {"live": limit, "tried": limit, "replay": limit}
     return await store.lease(sink, now_ms=now_ms, limits=limits)
 
 
-def ids(found: Lease) -> list[str]:
+def ids(found: LeasedBatch) -> list[str]:
     return [delivery.event.id for delivery in found.deliveries]
 
 
@@ -500,8 +500,8 @@ class Counting:
             await store.settle(settlement(deliveries[1], "dead"))
             await store.settle(settlement(deliveries[2], "retry", due_ms=NOW_MS + 60_000))
             await store.settle(settlement(deliveries[3], "retry", due_ms=NOW_MS))
-            last = (await store.operations.events(Selection(id="e"), (), limit=1))[0].seq
-            assert await store.operations.give_up(last, "sales", now_ms=NOW_MS)
+            last = (await store.events.page(Selection(id="e"), (), limit=1))[0].seq
+            assert await store.dead_letters.give_up(last, "sales", now_ms=NOW_MS)
             backlog = (await store.backlogs())["sales"]
             assert backlog.ended - begun == 3
             assert (backlog.pending, backlog.dead, backlog.retrying) == (2, 1, 1)
@@ -522,7 +522,7 @@ class Counting:
             assert [each.events for each in store.totals("main")] == [2]
             assert list(store.totals("")) == []
             assert await store.backlogs() == {"sales": Backlog(2, 0, NOW_MS)}
-            found = await store.operations.events(Selection(), (), limit=9)
+            found = await store.events.page(Selection(), (), limit=9)
             assert [each.id for each in found] == ["after", "before"]
             assert len(await shelf.deliveries()) == 2
 

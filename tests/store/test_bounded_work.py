@@ -110,7 +110,7 @@ async def test_other_work_goes_on_while_days_are_read_and_counted(
         filling = asyncio.create_task(fill(store))
         await has_begun()
         async with asyncio.timeout(10):
-            await store.operations.pause("any", now_ms=NOW_MS)
+            await store.paused_sinks.pause("any", now_ms=NOW_MS)
     await filling
 
 

@@ -85,14 +85,14 @@ async def test_late_deliveries_of_a_replay_that_goes_on_are_brought_forward(
         await accept(store, *(event(f"e{number}") for number in range(LATE)))
         while found := (await lease(store)).deliveries:
             await store.settle(*map(settlement, found))
-        replay = await store.operations.begin(
+        replay = await store.replays.begin(
             Selection(), total=LATE, until=Mark(LATE, LATE), now_ms=NOW_MS
         )
         seqs = [seq for (seq,) in place.rows("SELECT seq FROM relay.events ORDER BY seq")]
 
         async def open_some(seqs: Sequence[int], due_ms: int) -> None:
             planned = [PlannedDelivery(seq, "sales", None) for seq in seqs]
-            await store.operations.open(replay, planned, cursor=0, now_ms=due_ms)
+            await store.replays.open(replay, planned, cursor=0, now_ms=due_ms)
 
         await open_some(seqs[:2200], NOW_MS + HOUR_MS)
         rest = iter(seqs[2200:])
@@ -142,7 +142,7 @@ async def test_no_lease_or_settlement_waits_for_what_operators_have_begun(
     async with place.open(clock) as store:
         await accept(store, event("a"))
         async with others_at_work(store), asyncio.timeout(ENDS_S / 2):
-            assert await store.operations.paused() == {}
+            assert await store.paused_sinks.all() == {}
             found = await lease(store)
             await store.settle(*map(settlement, found.deliveries))
             await store.reclaim("sales")

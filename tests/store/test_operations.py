@@ -13,7 +13,7 @@ from relay.core.delivery import Result, Status
 from relay.core.event import Event
 from relay.core.routing import Route
 from relay.store import Store
-from relay.store.records import Reason
+from relay.store.dead_letters import Reason
 from relay.store.replays import Mark, PlannedDelivery, Replay
 from relay.store.selection import Selection
 from relay.store.unreadable import UnreadableReason, UnreadableSelection
@@ -63,33 +63,33 @@ async def settle(
 
 
 async def found(store: Store, selection: Selection) -> list[str]:
-    records = await store.operations.events(selection, ROUTES, limit=100)
+    records = await store.events.page(selection, ROUTES, limit=100)
     return [record.id for record in records]
 
 
 async def statuses(store: Store) -> dict[tuple[str, str], str]:
-    records = await store.operations.events(Selection(), (), limit=100)
+    records = await store.events.page(Selection(), (), limit=100)
     return {(each.id, one.sink): one.status for each in records for one in each.deliveries}
 
 
 async def replay(store: Store, selection: Selection, *ids: int, sink: str = "sales") -> Replay:
-    until = await store.operations.newest()
-    begun = await store.operations.begin(selection, total=len(ids), until=until, now_ms=NOW_MS)
+    until = await store.events.newest()
+    begun = await store.replays.begin(selection, total=len(ids), until=until, now_ms=NOW_MS)
     wanted = [PlannedDelivery(seq, sink) for seq in ids]
-    return await store.operations.open(begun, wanted, cursor=max(ids), now_ms=NOW_MS)
+    return await store.replays.open(begun, wanted, cursor=max(ids), now_ms=NOW_MS)
 
 
 async def test_the_newest_events_come_first_with_their_deliveries(store: Store) -> None:
     await accept(store, event("a"), verdicts=[TAKES, OTHER])
     await accept(store, event("b"))
-    newest, oldest = await store.operations.events(Selection(), (), limit=10)
+    newest, oldest = await store.events.page(Selection(), (), limit=10)
     assert (newest.id, oldest.id) == ("b", "a")
     assert [(each.sink, each.status) for each in oldest.deliveries] == [
         ("crm", Status.PENDING),
         ("sales", Status.PENDING),
     ]
-    assert await store.operations.events(Selection(before=newest.seq), (), limit=10) == [oldest]
-    assert await store.operations.events(Selection(), (), limit=1) == [newest]
+    assert await store.events.page(Selection(before=newest.seq), (), limit=10) == [oldest]
+    assert await store.events.page(Selection(), (), limit=1) == [newest]
 
 
 @pytest.mark.parametrize(
@@ -163,15 +163,15 @@ async def test_a_history_holds_the_body_the_head_and_every_attempt(store: Store)
     await accept(store, event("a"))
     await settle(store, "retry", reason="no answer in time")
     await settle(store)
-    (record,) = await store.operations.events(Selection(), (), limit=1)
-    history = await store.operations.history(record.seq)
+    (record,) = await store.events.page(Selection(), (), limit=1)
+    history = await store.events.history(record.seq)
     assert history is not None
     assert (history.body, history.headers) == (event("a").body, b"host: relay\r\n")
     assert [(each.result, each.reason) for each in history.attempts] == [
         ("retry", "no answer in time"),
         ("delivered", ""),
     ]
-    assert await store.operations.history(record.seq + 1) is None
+    assert await store.events.history(record.seq + 1) is None
 
 
 async def test_dead_letters_are_listed_and_counted_by_reason(store: Store) -> None:
@@ -180,15 +180,15 @@ async def test_dead_letters_are_listed_and_counted_by_reason(store: Store) -> No
     await settle(store, "dead", reason="refused")
     await accept(store, event("c"))
     await settle(store, "dead", reason="too large")
-    letters = await store.operations.dead_letters(Selection(), limit=10)
+    letters = await store.dead_letters.newest(Selection(), limit=10)
     assert [(each.id, each.sink, each.reason) for each in letters] == [
         ("c", "sales", "too large"),
         ("b", "sales", "refused"),
         ("a", "sales", "refused"),
     ]
-    reasons = await store.operations.reasons(Selection(sink="sales"))
+    reasons = await store.dead_letters.reasons(Selection(sink="sales"))
     assert [(each.reason, each.count) for each in reasons] == [("refused", 2), ("too large", 1)]
-    assert await store.operations.reasons(Selection(sink="crm")) == []
+    assert await store.dead_letters.reasons(Selection(sink="crm")) == []
 
 
 async def test_each_reason_has_the_first_and_the_last_time_of_a_death(store: Store) -> None:
@@ -202,10 +202,10 @@ async def test_each_reason_has_the_first_and_the_last_time_of_a_death(store: Sto
         Reason("sales", "refused", 3, NOW_MS + 25, NOW_MS + 95),
         Reason("sales", "too large", 1, NOW_MS + 35, NOW_MS + 35),
     ]
-    assert await store.operations.reasons(Selection()) == expected
-    assert await store.operations.reasons(Selection(outcome="dead", sink="sales")) == expected
-    assert await store.operations.reasons(Selection(reason="large")) == expected[1:]
-    early = await store.operations.reasons(Selection(until_ms=NOW_MS + 2))
+    assert await store.dead_letters.reasons(Selection()) == expected
+    assert await store.dead_letters.reasons(Selection(outcome="dead", sink="sales")) == expected
+    assert await store.dead_letters.reasons(Selection(reason="large")) == expected[1:]
+    early = await store.dead_letters.reasons(Selection(until_ms=NOW_MS + 2))
     assert early == [Reason("sales", "refused", 2, NOW_MS + 25, NOW_MS + 45)]
 
 
@@ -219,11 +219,11 @@ async def test_a_sinks_first_and_last_death_are_those_of_its_reasons_after_a_rep
     for number, reason in enumerate(("first", "second", "third")):
         await accept(store, event(f"e{number}"))
         await die(reason, NOW_MS + 1000 * number)
-    (oldest,) = await store.operations.events(Selection(id="e0"), ROUTES, limit=1)
+    (oldest,) = await store.events.page(Selection(id="e0"), ROUTES, limit=1)
     await replay(store, Selection(outcome="dead"), oldest.seq)
     await die("again", NOW_MS + 9000)
-    reasons = await store.operations.reasons(Selection(sink="sales"))
-    dead = (await store.operations.overview(["sales"])).dead["sales"]
+    reasons = await store.dead_letters.reasons(Selection(sink="sales"))
+    dead = (await store.overview(["sales"])).dead["sales"]
     assert dead.since_ms == min(each.first_ms or 0 for each in reasons)
     last = max(reasons, key=lambda each: each.last_ms or 0)
     assert (last.reason, dead.reason) == ("again", "again")
@@ -246,7 +246,7 @@ async def test_unreadable_requests_are_counted_by_source_and_reason(store: Store
 async def test_the_overview_has_the_first_and_the_last_unreadable_request(store: Store) -> None:
     for number, later_ms in enumerate((0, 30, 70)):
         await store.keep(unreadable(b"%d" % number, at_ms=NOW_MS + later_ms), lambda _: None)
-    overview = await store.operations.overview(())
+    overview = await store.overview(())
     assert (overview.unreadable_since_ms, overview.unreadable_ms) == (NOW_MS, NOW_MS + 70)
     (reason,) = await store.unreadable.reasons(UnreadableSelection())
     assert (reason.first_ms, reason.last_ms) == (NOW_MS, NOW_MS + 70)
@@ -261,22 +261,21 @@ async def test_unreadable_requests_are_listed(store: Store) -> None:
 async def test_discarded_dead_letters_no_longer_count(store: Store) -> None:
     await accept(store, event("a"), event("b"))
     await settle(store, "dead", reason="refused")
-    assert await store.operations.discard(Selection(id="a"), now_ms=NOW_MS) == 1
+    assert await store.dead_letters.discard(Selection(id="a"), now_ms=NOW_MS) == 1
     assert (await store.backlogs())["sales"].dead == 1
     assert await statuses(store) == {("a", "sales"): "discarded", ("b", "sales"): "dead"}
-    assert await store.operations.discard(Selection(id="a"), now_ms=NOW_MS) == 0
+    assert await store.dead_letters.discard(Selection(id="a"), now_ms=NOW_MS) == 0
 
 
 async def test_many_are_discarded_in_steps_and_none_twice(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for engine in ENGINES:
-        monkeypatch.setattr(f"relay.store.{engine}.operations.DISCARD_STEP_ROWS", 3)
+    monkeypatch.setattr("relay.store.dead_letters.DISCARD_STEP_ROWS", 3)
     for number in range(10):
         await accept(store, event(f"e{number}"), verdicts=[TAKES, OTHER])
     await settle(store, "dead")
     await settle(store, "dead", sink="crm")
-    assert await store.operations.discard(Selection(), now_ms=NOW_MS) == 20
+    assert await store.dead_letters.discard(Selection(), now_ms=NOW_MS) == 20
     assert set((await statuses(store)).values()) == {"discarded"}
     backlogs = await store.backlogs()
     assert [backlogs[sink].dead for sink in ("sales", "crm")] == [0, 0]
@@ -285,8 +284,7 @@ async def test_many_are_discarded_in_steps_and_none_twice(
 async def test_a_discard_ends_after_the_step_at_which_it_is_told_to(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for engine in ENGINES:
-        monkeypatch.setattr(f"relay.store.{engine}.operations.DISCARD_STEP_ROWS", 3)
+    monkeypatch.setattr("relay.store.dead_letters.DISCARD_STEP_ROWS", 3)
     for number in range(10):
         await accept(store, event(f"e{number}"))
     await settle(store, "dead")
@@ -296,7 +294,7 @@ async def test_a_discard_ends_after_the_step_at_which_it_is_told_to(
         told.append(count)
         return count < 5
 
-    discarded = await store.operations.discard(Selection(), now_ms=NOW_MS, goes_on=goes_on)
+    discarded = await store.dead_letters.discard(Selection(), now_ms=NOW_MS, goes_on=goes_on)
     assert (discarded, told) == (6, [3, 6])
 
 
@@ -307,9 +305,9 @@ async def test_a_long_search_does_not_delay_other_operators(
     for engine in ENGINES:
         queries = f"relay.store.{engine}.operator_queries"
         monkeypatch.setattr(f"{queries}.events", lambda *_, **__: over.wait(30) and [])
-    searching = asyncio.create_task(store.operations.events(Selection(), (), limit=1))
+    searching = asyncio.create_task(store.events.page(Selection(), (), limit=1))
     try:
-        assert await store.operations.history(1) is None
+        assert await store.events.history(1) is None
         assert not searching.done()
     finally:
         over.set()
@@ -320,7 +318,7 @@ async def test_only_dead_letters_of_the_sink_are_discarded(store: Store) -> None
     await accept(store, event("a"), verdicts=[TAKES, OTHER])
     await settle(store, "dead")
     await settle(store, "dead", sink="crm")
-    assert await store.operations.discard(Selection(sink="crm"), now_ms=NOW_MS) == 1
+    assert await store.dead_letters.discard(Selection(sink="crm"), now_ms=NOW_MS) == 1
     assert await statuses(store) == {("a", "crm"): "discarded", ("a", "sales"): "dead"}
 
 
@@ -333,7 +331,7 @@ async def test_a_replayed_delivery_is_pending_again(store: Store) -> None:
     assert (delivery.event.id, delivery.attempts, delivery.replay) == ("a", 0, opened.id)
     assert (await store.backlogs())["sales"].pending == 1
     await store.settle(settlement(delivery))
-    history = await store.operations.history(1)
+    history = await store.events.history(1)
     assert history is not None
     assert [each.replay for each in history.attempts] == [None, opened.id]
 
@@ -393,12 +391,12 @@ async def test_a_cancelled_replay_restores_every_status(store: Store) -> None:
     await accept(store, event("unrouted"), verdicts=[])
     before = await statuses(store)
     begun = await replay(store, Selection(), 1, 2)
-    ended = await store.operations.end(begun, "cancelled", now_ms=NOW_MS)
+    ended = await store.replays.end(begun, "cancelled", now_ms=NOW_MS)
     assert ended.state == "cancelled"
     assert await statuses(store) == before
     assert (await store.backlogs())["sales"].pending == 0
     assert (
-        await store.operations.open(ended, [PlannedDelivery(1, "sales")], cursor=1, now_ms=NOW_MS)
+        await store.replays.open(ended, [PlannedDelivery(1, "sales")], cursor=1, now_ms=NOW_MS)
     ).opened == 0
     assert await statuses(store) == before
 
@@ -408,7 +406,7 @@ async def test_a_cancelled_replay_keeps_deliveries_in_flight(store: Store) -> No
     await settle(store, "dead")
     begun = await replay(store, Selection(), 1)
     (delivery,) = (await lease(store)).deliveries
-    await store.operations.end(begun, "cancelled", now_ms=NOW_MS)
+    await store.replays.end(begun, "cancelled", now_ms=NOW_MS)
     await store.settle(settlement(delivery))
     assert await statuses(store) == {("a", "sales"): "delivered"}
 
@@ -427,7 +425,7 @@ async def test_a_delivery_of_a_cancelled_replay_that_ends_unsettled_is_withdrawn
     await settle(store)
     begun = await replay(store, Selection(), 1)
     taken = (await lease(store)).deliveries
-    await store.operations.end(begun, "cancelled", now_ms=NOW_MS)
+    await store.replays.end(begun, "cancelled", now_ms=NOW_MS)
     if end == "release":
         store.release(taken)
     else:
@@ -438,7 +436,7 @@ async def test_a_delivery_of_a_cancelled_replay_that_ends_unsettled_is_withdrawn
 
 
 async def replays_of(store: Store) -> Sequence[Replay]:
-    return await store.operations.replays(before=None, limit=10)
+    return await store.replays.newest(before=None, limit=10)
 
 
 async def test_a_replay_is_known_after_a_restart(place: Place, clock: ManualClock) -> None:
@@ -448,10 +446,10 @@ async def test_a_replay_is_known_after_a_restart(place: Place, clock: ManualCloc
         await settle(store)
         begun = await replay(store, selection, 1)
     async with place.open(clock) as again:
-        assert await again.operations.replays(before=None, limit=5) == [begun]
-        assert await again.operations.replay(begun.id) == begun
+        assert await again.replays.newest(before=None, limit=5) == [begun]
+        assert await again.replays.one(begun.id) == begun
         assert begun.selection == selection
-        assert await again.operations.under_way(begun.id) == {"sales": 1}
+        assert await again.replays.under_way(begun.id) == {"sales": 1}
 
 
 async def test_a_replay_selects_events_in_order_of_acceptance(
@@ -459,23 +457,19 @@ async def test_a_replay_selects_events_in_order_of_acceptance(
 ) -> None:
     for name in ("a", "b", "c"):
         await accept(store, event(name))
-    chosen = await store.operations.choose(Selection(), (), after=1, until=Mark(3, 0), limit=9)
+    chosen = await store.replays.choose(Selection(), (), after=1, until=Mark(3, 0), limit=9)
     assert [(each.seq, each.event) for each in chosen] == [(2, event("b")), (3, event("c"))]
     assert chosen[0].standing == {"sales": ("pending", None)}
-    assert (
-        len(await store.operations.choose(Selection(), (), after=0, until=Mark(2, 0), limit=9)) == 2
-    )
-    assert (
-        len(await store.operations.choose(Selection(), (), after=0, until=Mark(3, 0), limit=1)) == 1
-    )
+    assert len(await store.replays.choose(Selection(), (), after=0, until=Mark(2, 0), limit=9)) == 2
+    assert len(await store.replays.choose(Selection(), (), after=0, until=Mark(3, 0), limit=1)) == 1
 
 
 async def test_a_paused_sink_is_remembered(store: Store) -> None:
-    await store.operations.pause("crm", now_ms=NOW_MS)
-    await store.operations.pause("crm", now_ms=NOW_MS + 5)
-    assert await store.operations.paused() == {"crm": NOW_MS}
-    await store.operations.resume("crm")
-    assert await store.operations.paused() == {}
+    await store.paused_sinks.pause("crm", now_ms=NOW_MS)
+    await store.paused_sinks.pause("crm", now_ms=NOW_MS + 5)
+    assert await store.paused_sinks.all() == {"crm": NOW_MS}
+    await store.paused_sinks.resume("crm")
+    assert await store.paused_sinks.all() == {}
 
 
 async def test_an_event_without_its_body_is_listed_and_not_replayed(
@@ -484,7 +478,7 @@ async def test_an_event_without_its_body_is_listed_and_not_replayed(
     await accept(store, event("a"))
     await settle(store)
     place.rows("UPDATE relay.events SET body = NULL, headers = NULL")
-    (record,) = await store.operations.events(Selection(), (), limit=9)
+    (record,) = await store.events.page(Selection(), (), limit=9)
     assert record.bytes is None
-    assert await store.operations.choose(Selection(), (), after=0, until=Mark(9, 9), limit=9) == []
+    assert await store.replays.choose(Selection(), (), after=0, until=Mark(9, 9), limit=9) == []
     assert await found(store, Selection(email="ada@example.com")) == []

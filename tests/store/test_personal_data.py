@@ -174,15 +174,14 @@ async def test_erasing_a_selection_by_address_does_not_select_everything(
     store: Store, selection: Selection
 ) -> None:
     await accept(store, event("bobs", "bob@example.com"))
-    until = await store.operations.newest()
-    begun = await store.operations.begin(selection, total=1, until=until, now_ms=NOW_MS)
+    until = await store.events.newest()
+    begun = await store.replays.begin(selection, total=1, until=until, now_ms=NOW_MS)
     assert (await erase(store)).searches == 1
-    replay = await store.operations.replay(begun.id)
+    replay = await store.replays.one(begun.id)
     assert replay is not None
     assert (replay.state, replay.selection) == ("cancelled", Selection(email="(erased)"))
     assert (
-        await store.operations.choose(replay.selection, (), after=0, until=Mark(9, 9), limit=9)
-        == []
+        await store.replays.choose(replay.selection, (), after=0, until=Mark(9, 9), limit=9) == []
     )
 
 
@@ -191,16 +190,16 @@ async def test_an_erased_event_cannot_be_replayed_even_if_selected_before(
 ) -> None:
     await accept(store, event("a"))
     await settle(store, *await leased(store))
-    until = await store.operations.newest()
-    begun = await store.operations.begin(Selection(), total=1, until=until, now_ms=NOW_MS)
-    (chosen,) = await store.operations.choose(Selection(), (), after=0, until=until, limit=9)
+    until = await store.events.newest()
+    begun = await store.replays.begin(Selection(), total=1, until=until, now_ms=NOW_MS)
+    (chosen,) = await store.replays.choose(Selection(), (), after=0, until=until, limit=9)
     await erase(store)
-    opened = await store.operations.open(
+    opened = await store.replays.open(
         begun, [PlannedDelivery(chosen.seq, "sales")], cursor=1, now_ms=NOW_MS
     )
     assert (opened.opened, opened.cursor) == (0, 1)
     assert await leased(store) == ()
-    assert await store.operations.choose(Selection(), (), after=0, until=until, limit=9) == []
+    assert await store.replays.choose(Selection(), (), after=0, until=until, limit=9) == []
 
 
 async def test_a_dry_run_counts_the_same_and_changes_nothing(store: Store, place: Place) -> None:
@@ -501,4 +500,4 @@ async def test_an_erasure_takes_the_names_out_of_a_report_that_has_the_person(
     assert ann.report == {"unknown": {"older": 1}}
     assert [fact.person for fact in bob.named] == ["bob@example.com"]
     assert [each.named for each in await runs.runs(before=None, limit=2)] == [(), ()]
-    assert await runs.unreconciled("main") == []
+    assert await store.absences.unreconciled("main") == []

@@ -6,7 +6,7 @@ import pytest
 
 from relay.core.routing import Verdict
 from relay.store import Store
-from relay.store.records import AHEAD_MAX, Queued
+from relay.store.events import AHEAD_MAX, Queued
 from relay.store.selection import Selection
 from tests.conftest import NOW_MS, ManualClock
 from tests.store.conformance import OTHER, TAKES, accept, event, lease, settlement
@@ -20,8 +20,8 @@ async def store(place: Place, clock: ManualClock) -> AsyncIterator[Store]:
 
 
 async def queued(store: Store, event_id: str, sink: str = "sales") -> Queued | None:
-    (record,) = await store.operations.events(Selection(id=event_id), (), limit=1)
-    places = await store.operations.queued(record.seq)
+    (record,) = await store.events.page(Selection(id=event_id), (), limit=1)
+    places = await store.events.queued(record.seq)
     return next((each for each in places if each.sink == sink), None)
 
 

@@ -13,7 +13,7 @@ from relay.core.minutes import DAY_MS
 from relay.core.routing import Verdict
 from relay.store import Store, reconstructions
 from relay.store.audience import AudienceQuery, rollup
-from relay.store.reconstructions import ReconstructionOutcome, Step
+from relay.store.reconstructions import ReachedStep, ReconstructionOutcome
 from relay.store.selection import Selection
 from tests.conftest import NOW_MS, ManualClock
 from tests.store.conformance import OTHER, TAKES, accept, ids, lease, settlement
@@ -67,7 +67,7 @@ async def give(
 
 
 async def deliveries(store: Store, event_id: str) -> dict[str, Status]:
-    (record,) = await store.operations.events(Selection(id=event_id), (), limit=5)
+    (record,) = await store.events.page(Selection(id=event_id), (), limit=5)
     return {each.sink: each.status for each in record.deliveries}
 
 
@@ -87,7 +87,7 @@ async def test_a_reconstruction_is_leased_and_says_what_it_is(store: Store) -> N
 async def test_the_same_reconstruction_is_stored_once(store: Store) -> None:
     assert await give(store, reconstructed(watched())) == "accepted"
     assert await give(store, reconstructed(watched("another original"))) == "known"
-    assert len(await store.operations.events(Selection(), (), limit=5)) == 1
+    assert len(await store.events.page(Selection(), (), limit=5)) == 1
 
 
 async def test_a_reconstruction_adds_to_no_total(store: Store) -> None:
@@ -98,7 +98,7 @@ async def test_a_reconstruction_adds_to_no_total(store: Store) -> None:
 async def test_a_list_marks_a_reconstruction(store: Store) -> None:
     await give(store, reconstructed(watched()))
     await accept(store, watched("b", milestone="50%"))
-    records = await store.operations.events(Selection(), (), limit=5)
+    records = await store.events.page(Selection(), (), limit=5)
     assert [record.reconstructed for record in records] == [False, True]
     assert not any(record.superseded for record in records)
 
@@ -109,7 +109,7 @@ async def test_an_original_supersedes_a_pending_reconstruction(store: Store) -> 
     assert await accept(store, watched()) == ["accepted"]
     assert await deliveries(store, made.id) == {"sales": Status.DISCARDED}
     assert await deliveries(store, "original") == {"sales": Status.PENDING}
-    (record,) = await store.operations.events(Selection(id=made.id), (), limit=5)
+    (record,) = await store.events.page(Selection(id=made.id), (), limit=5)
     assert record.superseded
     assert [each.events for each in store.totals("main")] == [1]
     assert (await store.backlogs())["sales"].pending == 1
@@ -240,7 +240,7 @@ async def test_an_erasure_removes_the_digest_in_the_id_too(store: Store) -> None
     made = reconstructed(watched())
     await give(store, made)
     await erase(store, ANN, now_ms=NOW_MS)
-    (record,) = await store.operations.events(Selection(), (), limit=5)
+    (record,) = await store.events.page(Selection(), (), limit=5)
     assert record.id.startswith("erased-")
     assert record.bytes is None
 
@@ -252,7 +252,7 @@ async def test_the_audience_counts_a_reconstruction_at_its_time_and_once(
     assert await people(store) == {"25%": (1, 1)}
     steps = await store.reconstructions.steps("main", "vid_1", [ANN])
     at_ms = reconstruction.occurred_ms(watched().document())
-    assert steps == {ANN: [Step("25%", at_ms or 0)]}
+    assert steps == {ANN: [ReachedStep("25%", at_ms or 0)]}
     await accept(store, watched())
     assert await people(store) == {"25%": (1, 1)}
 
@@ -269,7 +269,7 @@ async def test_a_superseded_reconstruction_leaves_its_day(
         pass
     assert await people(store) == {"25%": (1, 1)}
     steps = await store.reconstructions.steps("main", "vid_1", [ANN])
-    assert steps == {ANN: [Step("25%", NOW_MS)]}
+    assert steps == {ANN: [ReachedStep("25%", NOW_MS)]}
 
 
 async def test_a_superseded_reconstruction_leaves_its_person_on_the_day_of_another_view(
@@ -314,22 +314,22 @@ async def test_an_absence_is_unreconciled_until_a_run_covers_it(store: Store) ->
     absences, runs = store.absences, store.reconstructions
     await absences.beat(now_ms=NOW_MS - 3_600_000, cause="stopped", over_ms=0)
     absence = await absences.beat(now_ms=NOW_MS, cause="crashed", over_ms=0)
-    assert await runs.unreconciled("main") == [absence]
+    assert await absences.unreconciled("main") == [absence]
     assert absence is not None
     assert absence.lacks is not None
     span = {"since_ms": absence.from_ms, "until_ms": absence.lacks.to_ms}
     trial = await runs.begin("main", **span, dry_run=True, now_ms=NOW_MS)
     await runs.end(trial, "done", report={"given": {}}, place=None, now_ms=NOW_MS)
-    assert await runs.unreconciled("main") == [absence]
+    assert await absences.unreconciled("main") == [absence]
     narrow = await runs.begin("main", **span, dry_run=False, now_ms=NOW_MS)
     report = {"unrequested": ["video.watched"]}
     await runs.end(narrow, "done", report=report, place=None, now_ms=NOW_MS)
-    assert await runs.unreconciled("main") == [absence]
+    assert await absences.unreconciled("main") == [absence]
     run = await runs.begin("main", **span, dry_run=False, now_ms=NOW_MS)
-    place = reconstructions.Place("ses_7", THEN_MS)
+    place = reconstructions.ReadPosition("ses_7", THEN_MS)
     ended = await runs.end(run, "done", report={"given": {}}, place=place, now_ms=NOW_MS)
-    assert await runs.unreconciled("main") == []
-    assert await runs.unreconciled("other") == [absence]
+    assert await absences.unreconciled("main") == []
+    assert await absences.unreconciled("other") == [absence]
     assert await runs.place("main") == place
     assert list(await runs.runs(before=None, limit=1)) == [ended]
 
@@ -349,7 +349,7 @@ async def test_the_step_of_a_lead_names_the_lead(store: Store) -> None:
     data = {"id": "lead_7", "email": ANN, "video": {"id": "vid_1"}}
     await accept(store, event("original", LEAD_CAPTURED, data))
     steps = await store.reconstructions.steps("main", "vid_1", [ANN])
-    assert steps == {ANN: [Step("lead", NOW_MS, "lead_7")]}
+    assert steps == {ANN: [ReachedStep("lead", NOW_MS, "lead_7")]}
 
 
 async def test_a_lead_of_another_source_is_another_lead(store: Store) -> None:

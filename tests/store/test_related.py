@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator
 import pytest
 
 from relay.core.event import LEAD_CAPTURED, VIDEO_WATCHED
-from relay.store import Store, related
-from relay.store.postgres import related as postgres_queries
-from relay.store.related import RelatedEvents
-from relay.store.sqlite import related as sqlite_queries
+from relay.store import Store
+from relay.store.audience import related
+from relay.store.audience.related import RelatedEvents
+from relay.store.sql import Sql
 from tests.conftest import NOW_MS, ManualClock
 from tests.store.conformance import accept
 from tests.store.places import Place
@@ -106,8 +106,8 @@ async def test_a_large_number_is_counted_up_to_a_limit(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     most = f"LIMIT {related.TOTAL_MAX + 1}"
-    for queries in (sqlite_queries, postgres_queries):
-        monkeypatch.setattr(queries, "_TOTAL", queries._TOTAL.replace(most, "LIMIT 4"))
+    limited = {name: Sql(sql.replace(most, "LIMIT 4")) for name, sql in related._TOTAL.items()}
+    monkeypatch.setattr(related, "_TOTAL", limited)
     await accept(store, *(watched(f"e{n}") for n in range(9)))
     await fill(store)
     found = await store.audience.related(1, limit=2)

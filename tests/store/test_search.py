@@ -15,7 +15,7 @@ from relay.core.config_values import Duration
 from relay.core.delivery import Result
 from relay.core.event import LEAD_CAPTURED, VIDEO_WATCHED, Event
 from relay.core.routing import Route
-from relay.store import Store, seq_range, stepwise_search
+from relay.store import Store, search
 from relay.store.postgres import candidates as postgres_candidates
 from relay.store.replays import Mark, PlannedDelivery
 from relay.store.selection import Selection
@@ -33,9 +33,9 @@ STEP = 4
 
 @pytest.fixture(autouse=True)
 def _short_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stepwise_search, "STEP_ROWS", STEP)
-    monkeypatch.setattr(stepwise_search, "GROWTH", 1)
-    monkeypatch.setattr(stepwise_search, "OVERRUN_S", 10)
+    monkeypatch.setattr(search, "STEP_ROWS", STEP)
+    monkeypatch.setattr(search, "GROWTH", 1)
+    monkeypatch.setattr(search, "OVERRUN_S", 10)
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ async def found(store: Store, selection: Selection) -> list[str]:
     ids = [each.id for each in page.events]
     assert (page.next, page.looked_to_ms) == (None, None)
     assert [each for ids in await pages(store, selection) for each in ids] == ids
-    listed = await store.operations.events(selection, ROUTES, limit=100)
+    listed = await store.events.page(selection, ROUTES, limit=100)
     assert listed == page.events
     count = await store.search.count(selection, ROUTES, budget_s=9)
     assert (count.events, count.complete, count.looked_to_ms) == (len(ids), True, None)
@@ -128,8 +128,8 @@ async def test_a_step_that_takes_too_long_is_interrupted_and_done_in_smaller_one
     store: Store, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ids = await fill(store, 6)
-    monkeypatch.setattr(stepwise_search, "STEP_ROWS", 64)
-    monkeypatch.setattr(stepwise_search, "OVERRUN_S", 0.02)
+    monkeypatch.setattr(search, "STEP_ROWS", 64)
+    monkeypatch.setattr(search, "OVERRUN_S", 0.02)
     engine = engine_of(place)
     fits = engine.conditions.fits
     steps = list[int]()
@@ -153,7 +153,7 @@ async def test_a_count_of_everything_ends_in_time_too(
     store: Store, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await fill(store, 6)
-    monkeypatch.setattr(stepwise_search, "OVERRUN_S", 0.02)
+    monkeypatch.setattr(search, "OVERRUN_S", 0.02)
     engine = engine_of(place)
     monkeypatch.setattr(engine.search, "_ALL", f"SELECT 6 WHERE {engine.slow}")
     count = await store.search.count(Selection(), ROUTES, budget_s=0)
@@ -253,10 +253,10 @@ async def test_pending_deliveries_are_found_in_the_first_step(
     await settle(store, "delivered")
     assert await pages(store, Selection(outcome="pending")) == [[]]
     await accept(store, event("new"), verdicts=[OTHER])
-    until = await store.operations.newest()
-    begun = await store.operations.begin(Selection(), total=2, until=until, now_ms=NOW_MS)
+    until = await store.events.newest()
+    begun = await store.replays.begin(Selection(), total=2, until=until, now_ms=NOW_MS)
     again = [PlannedDelivery(seq, "sales") for seq in (2, 5)]
-    await store.operations.open(begun, again, cursor=5, now_ms=NOW_MS)
+    await store.replays.open(begun, again, cursor=5, now_ms=NOW_MS)
     for sink, ids in ((None, ["new", "e4", "e1"]), ("sales", ["e4", "e1"]), ("crm", ["new"])):
         selection = Selection(outcome="pending", sink=sink)
         assert await pages(store, selection) == [ids]
@@ -293,7 +293,7 @@ async def test_a_clock_that_was_set_back_hides_no_event(store: Store) -> None:
             for number in reversed(range(60))
             if start <= number + (8 if 20 <= number < 30 else 0) < start + 5
         ]
-    assert 8 * minute_ms < seq_range.MARGIN_MS
+    assert 8 * minute_ms < search.MARGIN_MS
 
 
 async def test_a_gap_in_the_numbers_ends_no_search(store: Store, place: Place) -> None:
@@ -388,14 +388,14 @@ class TestPeople:
         await settle(store, "dead")
         ada = Selection(person=store.audience.person(ADA))
         await counted(store)
-        until = await store.operations.newest()
-        chosen = await store.operations.choose(ada, ROUTES, after=0, until=until, limit=9)
+        until = await store.events.newest()
+        chosen = await store.replays.choose(ada, ROUTES, after=0, until=until, limit=9)
         assert [each.event.id for each in chosen] == ["ada"]
-        begun = await store.operations.begin(ada, total=1, until=until, now_ms=NOW_MS)
+        begun = await store.replays.begin(ada, total=1, until=until, now_ms=NOW_MS)
         assert begun.selection == ada
-        assert [each.count for each in await store.operations.reasons(ada)] == [1]
-        assert await store.operations.discard(ada, now_ms=NOW_MS) == 1
-        (left,) = await store.operations.dead_letters(Selection(), limit=9)
+        assert [each.count for each in await store.dead_letters.reasons(ada)] == [1]
+        assert await store.dead_letters.discard(ada, now_ms=NOW_MS) == 1
+        (left,) = await store.dead_letters.newest(Selection(), limit=9)
         assert left.id == "bob"
 
     async def test_a_body_that_is_not_an_object_has_no_person(self, store: Store) -> None:
@@ -459,17 +459,17 @@ async def test_words_are_text_of_the_body_whatever_their_characters(
 async def test_words_of_a_replay_are_stored_with_it(store: Store) -> None:
     await accept(store, event("a", {"name": "Ada"}))
     words = Selection(words="ADA name")
-    begun = await store.operations.begin(words, total=1, until=Mark(1, 0), now_ms=NOW_MS)
-    again = await store.operations.replay(begun.id)
+    begun = await store.replays.begin(words, total=1, until=Mark(1, 0), now_ms=NOW_MS)
+    again = await store.replays.one(begun.id)
     assert again is not None
     assert again.selection == words
 
 
 async def test_a_replay_of_an_older_relay_is_still_read(store: Store, place: Place) -> None:
     until = Mark(0, 0)
-    begun = await store.operations.begin(Selection(), total=1, until=until, now_ms=NOW_MS)
+    begun = await store.replays.begin(Selection(), total=1, until=until, now_ms=NOW_MS)
     place.rows("""UPDATE relay.replays SET selection = '{"kind":"lead.*","email":null}'""")
-    again = await store.operations.replay(begun.id)
+    again = await store.replays.one(begun.id)
     assert again is not None
     assert again.selection == Selection(kind="lead.*")
 

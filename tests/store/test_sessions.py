@@ -15,8 +15,8 @@ from relay.store.sessions import (
     KNOWN_MS,
     SESSIONS_MAX,
     KnownClient,
+    LoginSession,
     Role,
-    Session,
 )
 from tests.conftest import NOW_MS, ManualClock
 from tests.store.places import Place, PostgresPlace
@@ -52,7 +52,7 @@ async def log_in(
 
 async def find(
     store: Store, number: int = 1, *, at_ms: int = NOW_MS, tokens: tuple[str, ...] = (TOKEN,)
-) -> Session | None:
+) -> LoginSession | None:
     fingerprints = [store.sessions.fingerprint(token) for token in tokens]
     return await store.sessions.find(identifier(number), fingerprints=fingerprints, now_ms=at_ms)
 
@@ -65,7 +65,7 @@ async def test_a_session_is_found_after_a_restart(place: Place) -> None:
     async with place.open(ManualClock()) as store:
         await log_in(store, role="viewer")
     async with place.open(ManualClock()) as store:
-        assert await find(store) == Session("viewer", ADDRESS)
+        assert await find(store) == LoginSession("viewer", ADDRESS)
         assert await find(store, 2) is None
 
 
@@ -114,7 +114,7 @@ async def test_a_session_is_that_of_all_relays(postgres_place: PostgresPlace) ->
     clock = ManualClock()
     async with postgres_place.open(clock) as one, postgres_place.open(clock) as other:
         await log_in(one)
-        assert await find(other) == Session("admin", ADDRESS)
+        assert await find(other) == LoginSession("admin", ADDRESS)
         await other.sessions.close(identifier(1))
         assert await find(one) is None
 

@@ -8,7 +8,7 @@ import pytest
 
 from relay.core.sink_status import State
 from relay.store import Store
-from relay.store.sink_states import KEPT_MS, Change, LeftState, Span
+from relay.store.sink_states import KEPT_MS, Change, LeftState, StateSpan
 from tests.conftest import NOW_MS, ManualClock
 from tests.store.places import Place, PostgresPlace
 
@@ -50,8 +50,8 @@ async def test_changes_are_spans_after_a_restart(place: Place) -> None:
         await note(store, NOW_MS + 5, crm="parked")
     async with place.open(ManualClock()) as store:
         assert await store.sink_states.since(0) == {
-            "crm": [Span("active", NOW_MS, NOW_MS + 5), Span("parked", NOW_MS + 5, None)],
-            "slack": [Span("paused", NOW_MS, None)],
+            "crm": [StateSpan("active", NOW_MS, NOW_MS + 5), StateSpan("parked", NOW_MS + 5, None)],
+            "slack": [StateSpan("paused", NOW_MS, None)],
         }
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from relay.core.delivery import Result
 from relay.core.minutes import MINUTE_MS, Minute, minute_of
-from relay.store import Store, stepwise_statistics
+from relay.store import Store, statistics
 from relay.store.statistics import DURATIONS_MS
 from tests.conftest import NOW_MS, ManualClock
 from tests.store.places import Place
@@ -26,7 +26,7 @@ async def store(place: Place, clock: ManualClock) -> AsyncIterator[Store]:
 @pytest.fixture
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Steps of ten rows, without a limit of time."""
-    monkeypatch.setattr(stepwise_statistics, "STEP_ROWS", 10)
+    monkeypatch.setattr(statistics, "STEP_ROWS", 10)
 
 
 class Made(NamedTuple):
@@ -150,7 +150,7 @@ async def test_a_clock_that_was_set_back_hides_no_newer_event(
 async def test_minutes_that_were_not_counted_in_time_are_unknown(
     store: Store, place: Place, small_steps: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stepwise_statistics, "BUDGET_S", -1.0)
+    monkeypatch.setattr(statistics, "BUDGET_S", -1.0)
     times_ms = [NOW_MS - (29 - n) * MINUTE_MS for n in range(30)]
     receive(place, times_ms)
     minutes = await store.statistics.minutes(NOW_MS - HOUR_MS, NOW_MS + 1)
@@ -194,7 +194,7 @@ async def test_the_most_frequent_reasons_come_first_and_the_others_are_counted(
 async def test_a_summary_that_took_too_long_has_the_newest_attempts(
     store: Store, place: Place, small_steps: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stepwise_statistics, "BUDGET_S", -1.0)
+    monkeypatch.setattr(statistics, "BUDGET_S", -1.0)
     attempt(place, *(Made(NOW_MS + number, 0) for number in range(30)))
     summary = await store.statistics.attempts("sales", NOW_MS - HOUR_MS)
     assert (summary.complete, summary.looked_to_ms) == (False, NOW_MS + 20)

@@ -50,7 +50,7 @@ async def test_a_held_delivery_has_no_due_time(store: Store) -> None:
     await accept(store, event("a"), event("b"), verdicts=[of_key("video 1")])
     due = {
         each.id: each.deliveries[0].due_ms
-        for each in await store.operations.events(Selection(), (), limit=9)
+        for each in await store.events.page(Selection(), (), limit=9)
     }
     assert due == {"a": NOW_MS, "b": None}
 
@@ -98,10 +98,10 @@ async def test_an_event_erased_in_flight_passes_its_turn_on_once(store: Store) -
 
 
 async def replayed(store: Store, *seqs: int, key: str | None = "video 1") -> Replay:
-    until = await store.operations.newest()
-    begun = await store.operations.begin(Selection(), total=len(seqs), until=until, now_ms=NOW_MS)
+    until = await store.events.newest()
+    begun = await store.replays.begin(Selection(), total=len(seqs), until=until, now_ms=NOW_MS)
     wanted = [PlannedDelivery(seq, "sales", key) for seq in seqs]
-    return await store.operations.open(begun, wanted, cursor=max(seqs), now_ms=NOW_MS)
+    return await store.replays.open(begun, wanted, cursor=max(seqs), now_ms=NOW_MS)
 
 
 async def test_a_replay_is_in_order_whatever_the_status_of_its_events(store: Store) -> None:
@@ -125,7 +125,7 @@ async def test_the_steps_of_a_replay_and_a_second_one_keep_one_at_a_time(
     first = await replayed(store, 3)
     (head,) = (await lease(store)).deliveries
     wanted = [PlannedDelivery(4, "sales", "video 1")]
-    await store.operations.open(first, wanted, cursor=4, now_ms=NOW_MS)
+    await store.replays.open(first, wanted, cursor=4, now_ms=NOW_MS)
     await replayed(store, 1, 2)
     assert (head.event.id, ids(await lease(store))) == ("c", [])
     await store.settle(settlement(head))
@@ -167,7 +167,7 @@ async def test_a_withdrawn_replay_releases_another(store: Store, place: Place) -
     await settle_all(store)
     cancelled = await replayed(store, 1, 2)
     await replayed(store, 3)
-    await store.operations.end(cancelled, "cancelled", now_ms=NOW_MS)
+    await store.replays.end(cancelled, "cancelled", now_ms=NOW_MS)
     assert await settle_all(store) == ["b"]
     assert place.rows("SELECT event, status, turn FROM relay.deliveries ORDER BY event") == [
         (2, "delivered", None),
@@ -182,7 +182,7 @@ async def test_unordered_deliveries_of_a_replay_are_ordered_with_the_rest(
     await settle_all(store)
     begun = await replayed(store, 1, 2, key=None)
     wanted = [PlannedDelivery(seq, "sales", "video 1") for seq in (1, 2, 3)]
-    await store.operations.open(begun, wanted, cursor=3, now_ms=NOW_MS)
+    await store.replays.open(begun, wanted, cursor=3, now_ms=NOW_MS)
     for name in "abc":
         (each,) = (await lease(store)).deliveries
         assert each.event.id == name

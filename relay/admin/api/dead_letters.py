@@ -15,8 +15,7 @@ from relay.admin.api.parameters import (
 )
 from relay.admin.operation import Nothing, Operation
 from relay.admin.services import AdminServices
-from relay.store.operations import GoesOn, always
-from relay.store.records import DeadLetter, Reason
+from relay.store.dead_letters import DeadLetter, GoesOn, Reason, always
 from relay.store.selection import Selection
 from relay.store.unreadable import UnreadableRecord, UnreadableSelection
 
@@ -51,8 +50,8 @@ class Discarded(msgspec.Struct, frozen=True, kw_only=True):
 async def list_dead_letters(admin: AdminServices, page: PageQuery) -> DeadLetterPage:
     """Dead letters, newest first."""
     selection = await selected_dead(admin, page)
-    dead = await admin.store.operations.dead_letters(selection, limit=page.limit)
-    more = len(dead) >= page.limit and await admin.store.operations.dead_letters(
+    dead = await admin.store.dead_letters.newest(selection, limit=page.limit)
+    more = len(dead) >= page.limit and await admin.store.dead_letters.newest(
         replace(selection, before=dead[-1].seq), limit=1
     )
     unreadable: Sequence[UnreadableRecord] = ()
@@ -66,7 +65,7 @@ async def list_dead_letters(admin: AdminServices, page: PageQuery) -> DeadLetter
 async def count_dead_letters(admin: AdminServices, chosen: Filter) -> Reasons:
     """Dead letters, counted by sink and reason."""
     selection = await selected_dead(admin, chosen)
-    return Reasons(reasons=await admin.store.operations.reasons(selection))
+    return Reasons(reasons=await admin.store.dead_letters.reasons(selection))
 
 
 async def discard_dead_letters(
@@ -75,11 +74,11 @@ async def discard_dead_letters(
     """Discard the selected dead letters."""
     require_one(order)
     selection = await selected_dead(admin, order)
-    operations, discarded = admin.store.operations, 0
-    reasons = await operations.reasons(selection)
+    dead_letters, discarded = admin.store.dead_letters, 0
+    reasons = await dead_letters.reasons(selection)
     if not order.dry_run:
         now_ms = admin.clock.now_ms()
-        discarded = await operations.discard(selection, now_ms=now_ms, goes_on=goes_on)
+        discarded = await dead_letters.discard(selection, now_ms=now_ms, goes_on=goes_on)
     return Discarded(discarded=discarded, reasons=reasons)
 
 

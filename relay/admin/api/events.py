@@ -18,8 +18,8 @@ from relay.admin.api.parameters import (
 )
 from relay.admin.operation import Operation
 from relay.admin.services import AdminServices
-from relay.store.records import AttemptRecord, EventRecord, History, Queued
-from relay.store.related import Related
+from relay.store.audience.related import Related
+from relay.store.events import AttemptRecord, EventRecord, History, Queued
 from relay.store.search import Count
 
 
@@ -113,7 +113,7 @@ async def list_events(admin: AdminServices, page: Listing) -> EventList:
             selection, admin.routes, limit=page.limit, budget_s=page.within_ms / 1000
         )
         return EventList(events=result.events, next=result.next, looked_to_ms=result.looked_to_ms)
-    events = await admin.store.operations.events(selection, admin.routes, limit=page.limit + 1)
+    events = await admin.store.events.page(selection, admin.routes, limit=page.limit + 1)
     shown, more = events[: page.limit], len(events) > page.limit
     return EventList(events=shown, next=shown[-1].seq if more else None)
 
@@ -136,7 +136,7 @@ async def show_related(admin: AdminServices, query: RelatedTo) -> Related:
 
 async def find_events(admin: AdminServices, prefix: IdPrefix) -> EventMatches:
     """Stored events by the beginning of their ids."""
-    candidates = await admin.store.operations.named(
+    candidates = await admin.store.events.named(
         prefix.beginning, source=prefix.source, limit=CANDIDATES_MAX + 1
     )
     return EventMatches(events=candidates[:CANDIDATES_MAX], more=len(candidates) > CANDIDATES_MAX)
@@ -144,10 +144,10 @@ async def find_events(admin: AdminServices, prefix: IdPrefix) -> EventMatches:
 
 async def show_event(admin: AdminServices, path: EventNumber) -> EventHistory:
     """One event with its body, its deliveries and every attempt."""
-    history = await admin.store.operations.history(path.seq)
+    history = await admin.store.events.history(path.seq)
     if history is None:
         raise HTTPException(404, f"There is no event {path.seq}.")
-    return event_history(history, await admin.store.operations.queued(path.seq))
+    return event_history(history, await admin.store.events.queued(path.seq))
 
 
 _MISSING = {404: "There is no such event."}

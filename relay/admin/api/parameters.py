@@ -110,12 +110,12 @@ async def selected(admin: AdminServices, chosen: Filter) -> Selection:
     selection = chosen.selection()
     if (contradiction := selection.contradiction) is not None:
         raise HTTPException(422, f"{contradiction[0].upper()}{contradiction[1:]}.")
-    operations, sinks = admin.store.operations, [route.sink for route in admin.routes]
-    await require_known("source", selection.source, admin.sources, operations.sources)
-    await require_known("sink", selection.sink, sinks, operations.sinks)
+    events, sinks = admin.store.events, [route.sink for route in admin.routes]
+    await require_known("source", selection.source, admin.sources, events.sources)
+    await require_known("sink", selection.sink, sinks, events.sinks)
     kind = selection.kind
-    if kind is not None and not await operations.has_kind(kind):
-        known = (*KINDS, *(each for each in await operations.kinds() if each not in KINDS))
+    if kind is not None and not await events.has_kind(kind):
+        known = (*KINDS, *(each for each in await events.kinds() if each not in KINDS))
         raise unknown("kind of event", kind, known)
     return selection
 

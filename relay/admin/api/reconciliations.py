@@ -12,7 +12,7 @@ from relay.admin.operation import Nothing, Operation
 from relay.admin.services import AdminServices
 from relay.core.errors import NotReconciled
 from relay.core.event import SUBSCRIBABLE
-from relay.store.reconstructions import NAMED, NamedFact, Run, RunState
+from relay.store.reconstructions import NAMED, NamedFact, RunRecord, RunState
 
 
 class RunId(msgspec.Struct, frozen=True, kw_only=True):
@@ -132,7 +132,7 @@ async def cancel_reconciliation(admin: AdminServices, path: RunId) -> Reconcilia
     return _view(admin, run)
 
 
-async def _run(admin: AdminServices, path: RunId) -> Run:
+async def _run(admin: AdminServices, path: RunId) -> RunRecord:
     run = await admin.store.reconstructions.run(path.id)
     if run is None:
         raise HTTPException(404, f"There is no reconciliation {path.id}.")
@@ -149,7 +149,7 @@ def _names(admin: AdminServices, source: str | None) -> Sequence[str]:
     return names
 
 
-def _view(admin: AdminServices, run: Run) -> ReconciliationView:
+def _view(admin: AdminServices, run: RunRecord) -> ReconciliationView:
     progress = admin.reconciliations.progress(run.id)
     # One whose end could not be written is over all the same.
     state = "failed" if run.state == "running" and progress is None else run.state

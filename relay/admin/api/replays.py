@@ -70,7 +70,7 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
 
 async def list_replays(admin: AdminServices, page: Paging) -> ReplayList:
     """Replays, newest first."""
-    replays = await admin.store.operations.replays(before=page.before, limit=page.limit + 1)
+    replays = await admin.store.replays.newest(before=page.before, limit=page.limit + 1)
     shown, more = replays[: page.limit], len(replays) > page.limit
     return ReplayList(
         replays=[await _view(admin, each) for each in shown], next=shown[-1].id if more else None
@@ -110,7 +110,7 @@ async def count_replay(
 
 async def show_replay(admin: AdminServices, path: ReplayId) -> ReplayView:
     """One replay and its progress."""
-    return await _view(admin, _require(await admin.store.operations.replay(path.id), path))
+    return await _view(admin, _require(await admin.store.replays.one(path.id), path))
 
 
 async def cancel_replay(admin: AdminServices, path: ReplayId) -> ReplayView:
@@ -130,7 +130,7 @@ async def _why_nothing(admin: AdminServices, selection: Selection, forecast: For
         return "the selected deliveries are already pending"
     if forecast.events:
         return "no sink's route takes the selected events"
-    if await admin.store.operations.events(selection, admin.routes, limit=1):
+    if await admin.store.events.page(selection, admin.routes, limit=1):
         return "the bodies of the selected events have expired or were erased"
     if selection.sink is not None and selection.outcome is selection.reason is None:
         return (
@@ -143,7 +143,7 @@ async def _why_nothing(admin: AdminServices, selection: Selection, forecast: For
 
 
 async def _view(admin: AdminServices, replay: Replay) -> ReplayView:
-    pending = sum((await admin.store.operations.under_way(replay.id)).values())
+    pending = sum((await admin.store.replays.under_way(replay.id)).values())
     under_way = min(pending, replay.opened)
     return ReplayView(
         id=replay.id,

@@ -13,7 +13,7 @@ from relay.core.errors import SinkError
 from relay.core.retry import result_of
 from relay.core.sink_status import SinkStatus
 from relay.store import Backlog
-from relay.store.records import EventRecord
+from relay.store.events import EventRecord
 from relay.store.selection import Selection
 
 
@@ -152,7 +152,7 @@ async def test_sink(admin: AdminServices, path: SinkName) -> CheckResult:
 async def _pending(admin: AdminServices, sink: str, id_: str, source: str | None) -> EventRecord:
     """Return the event with this id, which has a pending delivery to the sink."""
     selection = Selection(id=id_, source=source, sink=sink, outcome="pending")
-    events = await admin.store.operations.events(selection, (), limit=2)
+    events = await admin.store.events.page(selection, (), limit=2)
     if not events:
         raise _not_pending(sink, id_)
     if len(events) > 1:

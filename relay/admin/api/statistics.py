@@ -59,7 +59,7 @@ async def count_minutes(admin: AdminServices, span: TimeQuery) -> Minutes:
 async def summarize_attempts(admin: AdminServices, query: AttemptsOf) -> AttemptSummary:
     """The attempts of one sink, counted by result, duration and reason."""
     sinks = [route.sink for route in admin.routes]
-    await require_known("sink", query.name, sinks, admin.store.operations.sinks)
+    await require_known("sink", query.name, sinks, admin.store.events.sinks)
     since_ms = admin.clock.now_ms() - HOUR_MS if query.since_ms is None else query.since_ms
     return await admin.store.statistics.attempts(query.name, since_ms)
 

@@ -15,8 +15,7 @@ from relay.admin.api.parameters import Number, Text, unknown
 from relay.admin.operation import FRESH, Operation
 from relay.admin.services import AdminServices
 from relay.core.event import rfc3339
-from relay.store.operations import Operations
-from relay.store.records import Accepted, Attempted
+from relay.store.events import Accepted, Attempted, Events
 from relay.store.replays import Mark
 from relay.telemetry.activity_stream import Activity, Subscriber
 
@@ -99,7 +98,7 @@ async def _happenings(admin: AdminServices, chosen: StreamFilter) -> AsyncIterat
             async for happening in _live(watcher):
                 yield happening
         return
-    recorded = Recorded(admin.store.operations, await admin.store.operations.mark(chosen.since_ms))
+    recorded = Recorded(admin.store.events, await admin.store.events.mark(chosen.since_ms))
     seen = deque[Hashable](maxlen=SEEN_MAX)
     # Read before subscribing, because a long history would overrun the subscriber's queue.
     async for happening in recorded.read():
@@ -139,8 +138,8 @@ def _identity(happening: Activity) -> Hashable:
 class Recorded:
     """Reads accepted events and attempts; each `read` continues after the last one."""
 
-    def __init__(self, operations: Operations, mark: Mark) -> None:
-        self._operations = operations
+    def __init__(self, events: Events, mark: Mark) -> None:
+        self._events = events
         self._event, self._attempt = mark
 
     async def read(self) -> AsyncIterator[Activity]:
@@ -154,13 +153,13 @@ class Recorded:
             heads[first] = await anext(sides[first], None)
 
     async def _accepted(self) -> AsyncIterator[Activity]:
-        while page := await self._operations.accepted(self._event, limit=PAGE_ROWS):
+        while page := await self._events.accepted(self._event, limit=PAGE_ROWS):
             for event in page:
                 yield _of_event(event)
             self._event = page[-1].number
 
     async def _attempted(self) -> AsyncIterator[Activity]:
-        while page := await self._operations.attempted(self._attempt, limit=PAGE_ROWS):
+        while page := await self._events.attempted(self._attempt, limit=PAGE_ROWS):
             for attempt in page:
                 yield _of_attempt(attempt)
             self._attempt = page[-1].number

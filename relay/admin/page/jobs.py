@@ -12,7 +12,7 @@ from relay.admin.api.parameters import Filter
 from relay.admin.problem import problem_of
 from relay.core.clock import Clock
 from relay.core.errors import Stopping, StoreError
-from relay.store.records import EventRecord
+from relay.store.events import EventRecord
 from relay.telemetry import log
 from relay.telemetry.activity_stream import ActivityStream
 

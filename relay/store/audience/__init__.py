@@ -6,7 +6,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from relay.store.related import Related
+from relay.store.audience.related import Related
 
 Grouping = Literal["video", "day", "hour", "source"]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from relay.core.errors import StoreBroken, StoreRefused, StoreUnavailable
-from relay.store.copying.tables import ROW_ID, STATE_LEFT_OUT, Table
+from relay.store.copying.tables import ROW_ID, STATE_LEFT_OUT, CopiedTable
 from relay.store.migrations import Schema, require_served
 from relay.store.postgres.text import storable
 from relay.store.sqlite import disk, schema
@@ -16,18 +16,18 @@ from relay.store.sqlite.preflight import foreign_log
 from relay.store.sqlite.settings import SqliteSettings
 
 
-class Source:
+class SourceStore:
     """One store, which no relay can open meanwhile."""
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
 
-    def columns(self, table: Table) -> tuple[str, ...]:
+    def columns(self, table: CopiedTable) -> tuple[str, ...]:
         """Return the target's names of the columns."""
         columns = tuple(row[1] for row in self._db.execute(f"PRAGMA table_info({table.name})"))
         return columns if table.row_id is None else (table.row_id, *columns)
 
-    def rows(self, table: Table, after: Row | None = None) -> Iterator[Row]:
+    def rows(self, table: CopiedTable, after: Row | None = None) -> Iterator[Row]:
         """Yield rows beyond a key, in the order of the key, as the target stores them."""
         row_id = table.row_id
         names = [ROW_ID if name == row_id else name for name in self.columns(table)]
@@ -43,7 +43,7 @@ class Source:
         for row in self._db.execute(query, after or ()):
             yield tuple(storable(value) if isinstance(value, str) else value for value in row)
 
-    def last_number(self, table: Table) -> int:
+    def last_number(self, table: CopiedTable) -> int:
         """Return the highest number that a table has ever given, as far as SQLite knows."""
         key = ROW_ID if table.row_id else table.numbered
         (highest,) = self._db.execute(f"SELECT max({key}) FROM {table.name}").fetchone()
@@ -74,7 +74,7 @@ class Source:
 
 
 @contextmanager
-def opened(settings: SqliteSettings) -> Iterator[Source]:
+def opened(settings: SqliteSettings) -> Iterator[SourceStore]:
     """Lock and open the store for the block.
 
     Raises StoreLocked, StoreRefused for the log of another one, and StoreBroken for no store.
@@ -92,7 +92,7 @@ def opened(settings: SqliteSettings) -> Iterator[Source]:
         try:
             db = sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)
             try:
-                yield Source(db)
+                yield SourceStore(db)
             finally:
                 db.close()
         except sqlite3.Error as error:

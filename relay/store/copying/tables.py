@@ -5,7 +5,7 @@ import msgspec
 ROW_ID = "rowid"
 
 
-class Table(msgspec.Struct, frozen=True):
+class CopiedTable(msgspec.Struct, frozen=True):
     """One table; its columns are those that the source has."""
 
     name: str
@@ -18,31 +18,31 @@ class Table(msgspec.Struct, frozen=True):
 
 
 TABLES = (
-    Table("keys", ("name",)),
-    Table("state", ("name",)),
-    Table("events", ("seq",), numbered="seq"),
-    Table("deliveries", ("event", "sink")),
-    Table("attempts", ("number",), row_id="number", numbered="number"),
-    Table("unreadable", ("number",), row_id="number", numbered="number"),
-    Table("replays", ("id",), numbered="id"),
-    Table("paused_sinks", ("sink",)),
-    Table("erasures", ("id",), numbered="id"),
-    Table("rotations", ("source",)),
-    Table("quarantine", ("number",), numbered="number"),
-    Table("absences", ("id",), numbered="id"),
-    Table("audit", ("id",), numbered="id"),
-    Table("totals", ("source", "kind", "milestone")),
-    Table("videos", ("number",), numbered="number"),
-    Table("audience", ("event",)),
-    Table("viewers", ("number",), numbered="number"),
-    Table("audience_days", ("number",), numbered="number"),
-    Table("audience_weeks", ("number",), numbered="number"),
-    Table("sessions", ("digest",)),
-    Table("known_clients", ("mark",)),
-    Table("sink_states", ("sink", "at")),
-    Table("library", ("source", "video", "change")),
-    Table("reconciliations", ("id",), numbered="id"),
-    Table("reconciled_places", ("source",)),
+    CopiedTable("keys", ("name",)),
+    CopiedTable("state", ("name",)),
+    CopiedTable("events", ("seq",), numbered="seq"),
+    CopiedTable("deliveries", ("event", "sink")),
+    CopiedTable("attempts", ("number",), row_id="number", numbered="number"),
+    CopiedTable("unreadable", ("number",), row_id="number", numbered="number"),
+    CopiedTable("replays", ("id",), numbered="id"),
+    CopiedTable("paused_sinks", ("sink",)),
+    CopiedTable("erasures", ("id",), numbered="id"),
+    CopiedTable("rotations", ("source",)),
+    CopiedTable("quarantine", ("number",), numbered="number"),
+    CopiedTable("absences", ("id",), numbered="id"),
+    CopiedTable("audit", ("id",), numbered="id"),
+    CopiedTable("totals", ("source", "kind", "milestone")),
+    CopiedTable("videos", ("number",), numbered="number"),
+    CopiedTable("audience", ("event",)),
+    CopiedTable("viewers", ("number",), numbered="number"),
+    CopiedTable("audience_days", ("number",), numbered="number"),
+    CopiedTable("audience_weeks", ("number",), numbered="number"),
+    CopiedTable("sessions", ("digest",)),
+    CopiedTable("known_clients", ("mark",)),
+    CopiedTable("sink_states", ("sink", "at")),
+    CopiedTable("library", ("source", "video", "change")),
+    CopiedTable("reconciliations", ("id",), numbered="id"),
+    CopiedTable("reconciled_places", ("source",)),
 )
 """Keys and state first: without them the others mean nothing."""
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from relay.core.errors import StoreBroken, StoreRefused
-from relay.store.copying.tables import TABLES, Table
+from relay.store.copying.tables import TABLES, CopiedTable
 from relay.store.postgres import schema, server
 from relay.store.postgres.driver import Database, Row, psycopg
 from relay.store.postgres.errors import CannotConnect, classify, error_name, startup_error
@@ -26,7 +26,7 @@ ON CONFLICT DO NOTHING
 _TEXT = "text"
 
 
-class Target:
+class TargetSchema:
     """One schema, through one connection."""
 
     def __init__(self, db: Database, name: str) -> None:
@@ -55,7 +55,7 @@ class Target:
                     "name another in store.schema, or drop it"
                 )
 
-    def last_key(self, table: Table) -> Row | None:
+    def last_key(self, table: CopiedTable) -> Row | None:
         """Return the last key that was copied; None for no row."""
         types = self._types(table)
         key = [_ordered(name, types[name]) for name in table.key]
@@ -65,7 +65,7 @@ class Target:
         with self._unlimited():
             return self._db.execute(query).fetchone()
 
-    def write(self, table: Table, columns: Sequence[str], rows: Iterable[Row]) -> None:
+    def write(self, table: CopiedTable, columns: Sequence[str], rows: Iterable[Row]) -> None:
         """Add rows in one transaction."""
         types = self._types(table)
         text = f"COPY relay.{table.name} ({', '.join(columns)}) FROM STDIN (FORMAT BINARY)"
@@ -77,7 +77,7 @@ class Target:
                 f"the server refuses a row of {table.name} ({error_name(error)})"
             ) from None
 
-    def rows(self, table: Table, columns: Sequence[str]) -> Iterator[Row]:
+    def rows(self, table: CopiedTable, columns: Sequence[str]) -> Iterator[Row]:
         """Yield all rows in the order of the key, without the mark."""
         types = self._types(table)
         order = ", ".join(_ordered(name, types[name]) for name in table.key)
@@ -86,7 +86,7 @@ class Target:
         with self._unlimited():
             yield from self._db.copy_out(text, [types[name] for name in columns])
 
-    def number_from(self, table: Table, last: int) -> None:
+    def number_from(self, table: CopiedTable, last: int) -> None:
         """Let the table number its next row beyond `last`."""
         query = "SELECT setval(pg_get_serial_sequence(%s, %s)::regclass, %s, true)"
         if last:
@@ -108,11 +108,11 @@ class Target:
             self._db.execute("SET LOCAL statement_timeout = 0")
             yield
 
-    def _types(self, table: Table) -> dict[str, str]:
+    def _types(self, table: CopiedTable) -> dict[str, str]:
         return dict(self._db.execute(_TYPES.format(table=table.name)))
 
 
-def _place(table: Table) -> str:
+def _place(table: CopiedTable) -> str:
     """Return what stands after FROM: the rows that come from the source."""
     left_out = f" WHERE name <> '{schema.COPYING}'" if table.name == "state" else ""
     return f"relay.{table.name}{left_out}"
@@ -124,13 +124,13 @@ def _ordered(name: str, type_: str) -> str:
 
 
 @contextmanager
-def opened(settings: PostgresSettings) -> Iterator[Target]:
+def opened(settings: PostgresSettings) -> Iterator[TargetSchema]:
     """Connect for the block; raises StoreError."""
     try:
         db = Database(settings.dsn.reveal(), settings.schema)
         try:
             server.require(db)
-            yield Target(db, settings.schema)
+            yield TargetSchema(db, settings.schema)
         finally:
             db.close()
     except CannotConnect as error:

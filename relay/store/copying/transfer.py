@@ -9,9 +9,9 @@ import msgspec
 from relay.store.copy_result import CopyResult
 from relay.store.copying import source as sources
 from relay.store.copying import target as targets
-from relay.store.copying.source import Source
-from relay.store.copying.tables import TABLES, Table
-from relay.store.copying.target import Target
+from relay.store.copying.source import SourceStore
+from relay.store.copying.tables import TABLES, CopiedTable
+from relay.store.copying.target import TargetSchema
 from relay.store.postgres.settings import PostgresSettings
 from relay.store.sqlite.driver import Row
 from relay.store.sqlite.settings import SqliteSettings
@@ -51,7 +51,9 @@ def copy(
         return copied
 
 
-def _copy_table(table: Table, old: Source, new: Target, wrote: Callable[[str, int], None]) -> None:
+def _copy_table(
+    table: CopiedTable, old: SourceStore, new: TargetSchema, wrote: Callable[[str, int], None]
+) -> None:
     columns = old.columns(table)
     rows = old.rows(table, new.last_key(table))
     for first in rows:
@@ -72,7 +74,7 @@ def _batch(rows: Iterator[Row]) -> Iterator[Row]:
             return
 
 
-def _compared(table: Table, old: Source, new: Target) -> CopyResult:
+def _compared(table: CopiedTable, old: SourceStore, new: TargetSchema) -> CopyResult:
     columns = old.columns(table)
     rows, digest = _digest(old.rows(table))
     return CopyResult(table.name, rows, (rows, digest) == _digest(new.rows(table, columns)))

@@ -1,17 +1,17 @@
-"""Absences in PostgreSQL: the time in which no relay wrote a heartbeat.
+"""Heartbeats in PostgreSQL, where an absence is a time in which no relay wrote one.
 
 All relays share one heartbeat. Each write of it is one statement, which changes nothing if another
 relay has written meanwhile: then there is no absence either.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from relay.core.downtime import between
 from relay.core.minutes import MINUTE_MS
-from relay.store.absences import LOSSLESS_MAX, Absence, Cause, absence_of
+from relay.store.absences import COLUMNS, LOSSLESS_MAX, Absence, Absences, Cause, absence_of
 from relay.store.postgres.driver import Database, Query, Steps
-from relay.store.postgres.shared import Part
+from relay.store.postgres.shared import PostgresRepository
 
 SKEW_MS = MINUTE_MS
 """Time by which another relay's clock may be ahead; beyond it, a clock has been set back."""
@@ -25,8 +25,6 @@ ALIVE_S = 10
 A relay that follows one that crashed earlier than this does not record so short an absence.
 """
 
-_COLUMNS = "id, cause, from_at, to_at, lost_until, acknowledged_at"
-_OPEN = "lost_until IS NOT NULL AND acknowledged_at IS NULL"
 _LAST = f"""
 SELECT
     (SELECT value FROM relay.state WHERE name = 'heartbeat'),
@@ -55,42 +53,14 @@ WITH beaten AS (
 ), added AS (
     INSERT INTO relay.absences (cause, from_at, to_at, lost_until)
     SELECT %(cause)s::text, %(from)s::bigint, %(to)s::bigint, %(lost_until)s::bigint
-    FROM beaten RETURNING {_COLUMNS}
+    FROM beaten RETURNING {COLUMNS}
 ), forgotten AS (
     DELETE FROM relay.absences
     WHERE lost_until IS NULL AND id <= (SELECT id FROM added) - %(kept)s
 )
-SELECT {_COLUMNS} FROM added
+SELECT {COLUMNS} FROM added
 UNION ALL
-SELECT {_COLUMNS} FROM relay.absences WHERE from_at = %(from)s AND to_at = %(to)s
-"""
-_ONE = f"SELECT {_COLUMNS} FROM relay.absences WHERE id = %s"
-_NEWEST = f"""
-SELECT {_COLUMNS} FROM relay.absences
-WHERE %(before)s::bigint IS NULL OR id < %(before)s ORDER BY id DESC LIMIT %(limit)s
-"""
-_UNACKNOWLEDGED = f"SELECT {_COLUMNS} FROM relay.absences WHERE {_OPEN} ORDER BY id LIMIT %s"
-_LOSS = f"""
-SELECT coalesce(sum(lost_until - from_at), 0)::bigint FROM relay.absences WHERE {_OPEN}
-"""
-# Not the absences from before the source's first view, which cost it nothing.
-_UNRECONCILED = f"""
-SELECT {_COLUMNS} FROM relay.absences AS a
-WHERE lost_until IS NOT NULL
-    AND NOT EXISTS (
-        SELECT 1 FROM relay.reconciliations AS r
-        WHERE r.source = %(source)s AND r.state = 'done' AND r.dry = 0
-            AND r.since <= a.from_at AND r.until >= a.lost_until
-            AND coalesce(json_array_length(r.report::json -> 'unrequested'), 0) = 0
-    )
-    AND to_at > coalesce(
-        (SELECT at FROM relay.audience WHERE source = %(source)s ORDER BY at LIMIT 1), 0
-    )
-ORDER BY id
-"""
-_ACKNOWLEDGE = f"""
-UPDATE relay.absences SET acknowledged_at = coalesce(acknowledged_at, %s) WHERE id = %s
-RETURNING {_COLUMNS}
+SELECT {COLUMNS} FROM relay.absences WHERE from_at = %(from)s AND to_at = %(to)s
 """
 
 
@@ -115,8 +85,8 @@ def _end(gaps: Sequence[dict[str, Any]]) -> Steps[Sequence[Absence | None]]:
     return ended
 
 
-class PostgresAbsences(Part):
-    """Fulfils `relay.store.absences.Absences`."""
+class PostgresAbsences(PostgresRepository, Absences):
+    """Absences of all relays."""
 
     async def last_alive_ms(self) -> int | None:
         heartbeat_ms, is_shared = await self._reader.read(self._last)
@@ -141,28 +111,3 @@ class PostgresAbsences(Part):
         """Return the last heartbeat, and whether other relays are at work."""
         ((heartbeat_ms, is_shared),) = db.execute(_LAST, (self._shared.member,)).fetchall()
         return heartbeat_ms, is_shared
-
-    async def newest(self, *, before: int | None, limit: int) -> Sequence[Absence]:
-        values = {"before": before, "limit": limit}
-        return await self._reader.read(lambda db: _absences(db, _NEWEST, values))
-
-    async def unacknowledged(self, *, limit: int) -> Sequence[Absence]:
-        return await self._reader.read(lambda db: _absences(db, _UNACKNOWLEDGED, (limit,)))
-
-    async def unacknowledged_loss_ms(self) -> int:
-        return await self._reader.read(lambda db: int(db.execute(_LOSS).fetchall()[0][0]))
-
-    async def acknowledge(self, number: int, *, now_ms: int) -> Absence | None:
-        absences = await self._shared.background.transact(
-            lambda db: _absences(db, _ACKNOWLEDGE, (now_ms, number))
-        )
-        return next(iter(absences), None)
-
-
-def unreconciled(db: Database, source: str) -> list[Absence]:
-    """Return the absences that lost events and that no run of a source has covered."""
-    return _absences(db, _UNRECONCILED, {"source": source})
-
-
-def _absences(db: Database, sql: str, values: Sequence[Any] | Mapping[str, Any]) -> list[Absence]:
-    return [absence_of(row) for row in db.execute(sql, values)]

@@ -6,14 +6,20 @@ from relay.core.event import Event, Outcome, Unreadable
 from relay.core.routing import Verdict
 from relay.core.totals import Total
 from relay.store.ordering import OrderingKeys
-from relay.store.postgres import acceptance_lock
-from relay.store.postgres.confirmation import WRITTEN
 from relay.store.postgres.driver import Query, Steps
 from relay.store.postgres.text import storable
+from relay.store.postgres.write_queue import WRITTEN
 from relay.store.rows import digest
 
 Arrival = tuple[Event, Sequence[Verdict], Total]
 """An event, its sinks, and the total that it adds to."""
+
+_LOCK_CLASS = 8101
+"""Tells the lock of acceptances from other advisory locks."""
+LOCK_SHARED = f"pg_advisory_xact_lock_shared({_LOCK_CLASS}, hashtext('relay.'))"
+"""Held by each statement that inserts events, from before it draws their numbers to its commit."""
+LOCK_ALONE = f"SELECT pg_advisory_xact_lock({_LOCK_CLASS}, hashtext('relay.'))"
+"""Waits for the acceptances under way, and holds new ones up, to the end of the transaction."""
 
 # Numbers follow the arrival, but the rows are inserted in the order of their unique key: relays
 # that insert the same events in opposite orders would wait for each other for ever.
@@ -21,7 +27,7 @@ Arrival = tuple[Event, Sequence[Verdict], Total]
 # the database's clock was set back, and what it accepts until then must not wait.
 ADD = f"""
 WITH shared AS MATERIALIZED (
-    SELECT {acceptance_lock.SHARED},
+    SELECT {LOCK_SHARED},
         floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now
 ),
 arrivals AS MATERIALIZED (

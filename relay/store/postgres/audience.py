@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from relay.store.audience import AudienceQuery, Funnel, counting, rollup
 from relay.store.audience import funnel as funnels
+from relay.store.audience.related import Related, related
 from relay.store.audience.tables import ROLLED_TO
 from relay.store.keyed_digests import PersonDigests
 from relay.store.ownership import MAINTENANCE
@@ -26,9 +27,7 @@ from relay.store.postgres.funnel_tables import COUNTED_TO as COUNTED_UP_TO
 from relay.store.postgres.funnel_tables import ROLLED_TO as ROLLED_UP_TO
 from relay.store.postgres.funnel_tables import PostgresFunnelTables, oldest_uncounted
 from relay.store.postgres.reconstruct import supersede_counted
-from relay.store.postgres.related import related
-from relay.store.postgres.shared import Part
-from relay.store.related import Related
+from relay.store.postgres.shared import PostgresRepository
 from relay.store.rows import SUPERSEDED
 
 _WORK = f"""
@@ -52,7 +51,7 @@ SELECT source FROM relay.totals UNION SELECT source FROM relay.added_totals ORDE
 """
 
 
-class PostgresAudience(Part):
+class PostgresAudience(PostgresRepository):
     """Fulfils `relay.store.audience.Audience`."""
 
     _round_to: int | None = None

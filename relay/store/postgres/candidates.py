@@ -3,13 +3,12 @@
 from collections.abc import Iterator
 from typing import Any, NamedTuple, Self
 
-from relay.store.conditions import Condition
 from relay.store.keyed_digests import PersonDigests
 from relay.store.postgres.conditions import WITH_PREFIX, prefix_range, uncounted
 from relay.store.postgres.driver import Database
-from relay.store.postgres.operator_queries import DEAD, names, sinks_of
+from relay.store.postgres.operator_queries import DEAD, sinks_of, sources
 from relay.store.postgres.text import storable
-from relay.store.selection import Selection
+from relay.store.selection import Condition, Selection
 from relay.store.tiers import OF_TIER
 
 PENDING_MAX = 10_000
@@ -115,7 +114,7 @@ def _with_prefix(db: Database, selection: Selection, prefix: str) -> Iterator[Li
 
 
 def _sources(db: Database, selection: Selection) -> list[str]:
-    return names(db, "source") if selection.source is None else [storable(selection.source)]
+    return sources(db) if selection.source is None else [storable(selection.source)]
 
 
 def _deliveries(db: Database, sink: str | None, *states: str) -> Iterator[Listed]:

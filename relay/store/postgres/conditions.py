@@ -3,14 +3,12 @@
 from collections.abc import Sequence
 
 from relay.core.event import LEAD_CAPTURED, VIDEO_WATCHED, engagement
-from relay.store.conditions import Condition, all_of
 from relay.store.globs import regular_expression
 from relay.store.keyed_digests import PersonDigests
 from relay.store.postgres.driver import Database
 from relay.store.postgres.text import storable
 from relay.store.rows import document_of, within_bytes
-from relay.store.search_terms import word_forms
-from relay.store.selection import Selection
+from relay.store.selection import Condition, Selection, all_of, word_forms
 
 COUNTED_TO = "coalesce((SELECT value FROM relay.state WHERE name = 'audience'), 0)"
 """The last event that the audience has counted."""

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from relay.store.postgres.driver import Database
-from relay.store.tiers import OF_TIER, Position, Span
+from relay.store.tiers import OF_TIER, DueSpan, Position
 
 STEP_ROWS = 1000
 """Deliveries brought forward per transaction, so that others can run in between."""
@@ -41,7 +41,7 @@ def last_event(db: Database) -> int:
 
 
 def step(
-    db: Database, sink: str, span: Span, *, ahead: Position, last: int, now_ms: int
+    db: Database, sink: str, span: DueSpan, *, ahead: Position, last: int, now_ms: int
 ) -> tuple[int, Position | None]:
     """Bring some deliveries of a span forward, from a position downwards, up to the event `last`.
 
@@ -57,13 +57,15 @@ def step(
 
 
 def single(
-    db: Database, sink: str, span: Span, *, event: int, now_ms: int
+    db: Database, sink: str, span: DueSpan, *, event: int, now_ms: int
 ) -> tuple[int, Position | None]:
     """Bring one delivery forward; the same as `step`."""
     return _bring_forward(db, sink, span, [event], now_ms), None
 
 
-def _bring_forward(db: Database, sink: str, span: Span, events: Sequence[int], now_ms: int) -> int:
+def _bring_forward(
+    db: Database, sink: str, span: DueSpan, events: Sequence[int], now_ms: int
+) -> int:
     values = {
         "due": span.due,
         "now": now_ms,

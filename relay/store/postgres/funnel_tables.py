@@ -7,9 +7,9 @@ from relay.store.audience.days import WEEK_MS, View
 from relay.store.audience.sets import VIDEO_BITS
 from relay.store.audience.span import Span
 from relay.store.audience.tables import Numbers, Pairs, Place, RawView, Row, Rows
-from relay.store.conditions import Condition, all_of
 from relay.store.postgres.driver import Database
 from relay.store.postgres.text import storable
+from relay.store.selection import Condition, all_of
 
 COUNTED_TO = "coalesce((SELECT value FROM relay.state WHERE name = 'audience'), 0)"
 """The last event that the audience has counted."""

@@ -12,10 +12,9 @@ from typing import Any, TypeVar
 
 from relay.core.clock import Clock
 from relay.core.errors import StoreError
-from relay.store.postgres.confirmation import CONFIRM
 from relay.store.postgres.driver import Query, Steps
 from relay.store.postgres.loop_connection import LoopConnection
-from relay.store.postgres.write_queue import Waiting, WriteQueue, nothing
+from relay.store.postgres.write_queue import CONFIRM, Waiting, WriteQueue, nothing
 
 BATCH_MAX = 256
 """Maximum items per statement, which bounds the wait of the next one."""

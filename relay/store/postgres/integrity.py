@@ -11,7 +11,7 @@ from collections.abc import Callable
 from relay.core.delivery import Status
 from relay.core.errors import StoreError
 from relay.store.audience import days
-from relay.store.integrity import Content, Inspection, age
+from relay.store.integrity import Inspection, StoreContent, age
 from relay.store.postgres import digests, schema, server
 from relay.store.postgres.audience_tables import all_sets
 from relay.store.postgres.connection import Connection
@@ -73,7 +73,7 @@ def _faults(db: Database) -> tuple[str, ...]:
     return digests.faults(db) + days.damaged(all_sets(db))
 
 
-def _content(db: Database) -> Content:
+def _content(db: Database) -> StoreContent:
     with db.snapshot():
         ((number,),) = db.execute(_SCHEMA)
         ((events, unreadable),) = db.execute(_COUNTS)
@@ -82,4 +82,4 @@ def _content(db: Database) -> Content:
         sinks: dict[str, dict[Status, int]] = {}
         for sink, status, count in db.execute(_SINKS):
             sinks.setdefault(sink, dict.fromkeys(Status, 0))[Status(status)] = count
-    return Content(number, events, unreadable, deliveries, sinks)
+    return StoreContent(number, events, unreadable, deliveries, sinks)

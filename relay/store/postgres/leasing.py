@@ -7,7 +7,7 @@ from functools import partial
 
 from relay.core.clock import Clock
 from relay.core.delivery import STATUS_AFTER, Delivery, Settlement, Status
-from relay.store import Lease, Tier
+from relay.store import LeasedBatch, Tier
 from relay.store.postgres import due, reconstruct
 from relay.store.postgres import due_queries as queries
 from relay.store.postgres import settle as settling
@@ -16,11 +16,11 @@ from relay.store.postgres.due_queries import Due, DueDeliveries, DueQuery, PageR
 from relay.store.postgres.fences import NotOwned
 from relay.store.postgres.leases import Held, SinkLeases
 from relay.store.postgres.settle import Outcome
-from relay.store.postgres.shared import Part, Shared
+from relay.store.postgres.shared import PostgresRepository, Shared
 from relay.store.tiers import Position, spans
 
 
-class Leasing(Part):
+class Leasing(PostgresRepository):
     """Leases deliveries to the dispatchers of this relay; in memory, since a sink has one owner."""
 
     def __init__(self, shared: Shared, clock: Clock) -> None:
@@ -29,10 +29,10 @@ class Leasing(Part):
         self._leases = shared.leases
         self._fences = shared.fences
 
-    async def lease(self, sink: str, *, now_ms: int, limits: Mapping[Tier, int]) -> Lease:
+    async def lease(self, sink: str, *, now_ms: int, limits: Mapping[Tier, int]) -> LeasedBatch:
         """Fulfil `Store.lease`."""
         if not self._fences.holds(sink):
-            return Lease((), None)
+            return LeasedBatch((), None)
         leases = self._leases.under(sink, self._fences.fence(sink))
         taken: list[Due] = []
         try:
@@ -46,8 +46,8 @@ class Leasing(Part):
                 raise
             if leases.fence is not None:
                 self._fences.lost(sink, leases.fence)
-            return Lease((), None)
-        return Lease(
+            return LeasedBatch((), None)
+        return LeasedBatch(
             tuple(each.delivery for each in taken if not each.is_damaged),
             next_ms,
             tuple(each.delivery for each in taken if each.is_damaged),

@@ -6,10 +6,9 @@ from typing import Literal
 
 from relay.core.event import Event
 from relay.core.routing import Route
-from relay.store.conditions import Condition
 from relay.store.postgres.driver import Database
 from relay.store.rows import EVENT, event_of, within_bytes
-from relay.store.selection import Selection
+from relay.store.selection import Condition, Selection
 
 Order = Literal["ASC", "DESC"]
 

@@ -5,9 +5,11 @@ from functools import partial
 
 from relay.core.clock import Clock, ClockSample
 from relay.core.totals import Total
+from relay.store.keyed_digests import digests as digests_of
+from relay.store.keyed_digests import key
 from relay.store.migrations import require_served
 from relay.store.ordering import OrderingKeys
-from relay.store.postgres import keys, members, schema, totals
+from relay.store.postgres import members, schema, totals
 from relay.store.postgres.access import Access
 from relay.store.postgres.connection import Connection, Pool
 from relay.store.postgres.fences import Fences
@@ -58,9 +60,9 @@ async def open_store(
         now_ms = clock.now_ms()
         await background.run(lambda db: schema.migrate(db, settings.schema, now_ms=now_ms))
         newest = schema.steps()[-1].number
-        digests, tokens = await background.run(keys.digests)
+        digests, tokens = await background.run(digests_of)
         server = await background.run(Server.of)
-        turns = await background.run(lambda db: OrderingKeys(keys.key(db, "turns")))
+        turns = await background.run(lambda db: OrderingKeys(key(db, "turns")))
         known = await reader.run(totals.refresh)
         unfinished = await reader.run(is_unfinished)
         outstanding = Outstanding(leaser, clock)

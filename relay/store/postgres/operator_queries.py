@@ -2,12 +2,12 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Literal
 
 from relay.core.delivery import Status
 from relay.core.event import KINDS
 from relay.core.routing import Route
-from relay.store.conditions import ALL, Condition, all_of
+from relay.store.dead_letters import DeadLetter, Reason
+from relay.store.events import AttemptRecord, DeliveryRecord, EventRecord, History
 from relay.store.globs import regular_expression
 from relay.store.keyed_digests import PersonDigests
 from relay.store.postgres.conditions import (
@@ -20,16 +20,8 @@ from relay.store.postgres.conditions import (
 from relay.store.postgres.driver import Database, Row
 from relay.store.postgres.missed import missed
 from relay.store.postgres.text import storable
-from relay.store.records import (
-    AttemptRecord,
-    DeadLetter,
-    DeliveryRecord,
-    EventRecord,
-    History,
-    Reason,
-)
 from relay.store.rows import ORIGINAL, is_damaged
-from relay.store.selection import Selection
+from relay.store.selection import ALL, Condition, Selection, all_of
 
 _EVENT = """
 e.seq, e.source, e.id, e.kind, e.created_at, e.received_at, octet_length(e.body), e.reconstructed
@@ -65,20 +57,16 @@ FROM relay.deliveries d {join}
 WHERE d.status = 'dead' AND {fits}
 GROUP BY d.sink, d.reason ORDER BY count(*) DESC, d.sink, d.reason COLLATE "C" NULLS FIRST
 """
-_NAMES = {
-    # Seeks from one name to the next in the index, instead of reading all events.
-    "source": """
-        WITH RECURSIVE known (name) AS (
-            (SELECT source FROM relay.events ORDER BY source LIMIT 1)
-            UNION ALL
-            SELECT (SELECT min(source) FROM relay.events WHERE source > name) FROM known
-            WHERE name IS NOT NULL
-        )
-        SELECT name FROM known WHERE name IS NOT NULL
-    """,
-    "sink": "SELECT DISTINCT sink FROM relay.deliveries ORDER BY sink",
-    "kind": "SELECT DISTINCT kind FROM relay.events ORDER BY kind",
-}
+# Seeks from one name to the next in the index, instead of reading all events.
+_SOURCES = """
+WITH RECURSIVE known (name) AS (
+    (SELECT source FROM relay.events ORDER BY source LIMIT 1)
+    UNION ALL
+    SELECT (SELECT min(source) FROM relay.events WHERE source > name) FROM known
+    WHERE name IS NOT NULL
+)
+SELECT name FROM known WHERE name IS NOT NULL
+"""
 _SINKS = """
 WITH RECURSIVE known (name) AS (
     (SELECT sink FROM relay.deliveries WHERE {belongs} ORDER BY sink LIMIT 1)
@@ -137,9 +125,9 @@ def count(
 
 def named(db: Database, beginning: str, *, source: str | None, limit: int) -> list[EventRecord]:
     """Return the events with this id, else those whose ids begin with it, by source."""
-    sources = names(db, "source") if source is None else [storable(source)]
+    of = sources(db) if source is None else [storable(source)]
     first, last = prefix_range(beginning)
-    rows = db.execute(_NAMED, (sources, first, last, limit)).fetchall()
+    rows = db.execute(_NAMED, (of, first, last, limit)).fetchall()
     exact = [row for row in rows if row[2] == first]
     return _records(db, (exact or rows)[:limit])
 
@@ -214,9 +202,9 @@ def last_attempt(db: Database) -> int:
     return int(db.execute("SELECT coalesce(max(number), 0) FROM relay.attempts").fetchall()[0][0])
 
 
-def names(db: Database, of: Literal["source", "sink", "kind"]) -> list[str]:
-    """Return all stored names, sorted."""
-    return [name for (name,) in db.execute(_NAMES[of]).fetchall()]
+def sources(db: Database) -> list[str]:
+    """Return the sources of all stored events, sorted."""
+    return [name for (name,) in db.execute(_SOURCES).fetchall()]
 
 
 def sinks_of(db: Database, belongs: str) -> list[str]:
@@ -228,8 +216,3 @@ def has_kind(db: Database, glob: str) -> bool:
     """Whether the glob matches a known or a stored kind."""
     pattern = regular_expression(storable(glob))
     return bool(db.execute(_MATCHING_KIND, ([*KINDS], pattern, pattern)).fetchall()[0][0])
-
-
-def paused(db: Database) -> dict[str, int]:
-    """Return the paused sinks with the times of their pauses."""
-    return dict(db.execute("SELECT sink, since FROM relay.paused_sinks").fetchall())

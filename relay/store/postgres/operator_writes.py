@@ -1,25 +1,27 @@
-"""Operators' changes in SQL: writes that share transactions with all others.
+"""Deliveries of replays in PostgreSQL: opened, and taken back when a replay is cancelled.
 
 Each may run twice, because the outcome of a commit can be unknown.
 """
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
-import msgspec
-
+from relay.store.dead_letters import Keys
 from relay.store.ordering import OrderingKeys
 from relay.store.postgres import orders
 from relay.store.postgres.driver import Database
-from relay.store.postgres.replays import TRIED_SINCE, held
-from relay.store.replays import Mark, PlannedDelivery, Replay, ReplayState
-from relay.store.selection import Selection
+from relay.store.replays import Opening, Replay, advance, held
 
-_NUMBER = "SELECT nextval('relay.replays_id_seq')"
-_BEGIN = """
-INSERT INTO relay.replays (id, created_at, selection, state, total, until, attempt)
-OVERRIDING SYSTEM VALUE VALUES (%s, %s, %s, 'running', %s, %s, %s) ON CONFLICT DO NOTHING
+TRIED_SINCE = """
+EXISTS (
+    SELECT 1 FROM (
+        SELECT number FROM relay.attempts WHERE event = d.event AND sink = d.sink OFFSET 0
+    ) AS a WHERE a.number > {attempt}
+)
 """
+"""Whether one of `deliveries d` was tried after an attempt.
+
+Never by a range of numbers, in which all attempts since are."""
+
 # Retention and erasures wait for it, and see the new deliveries then.
 _HOLD_EVENTS = """
 SELECT 1 FROM relay.events WHERE seq = ANY(%(event)b::bigint[]) ORDER BY seq FOR SHARE
@@ -66,13 +68,6 @@ added AS (
 )
 SELECT (SELECT count(*) FROM reopened) + (SELECT count(*) FROM added)
 """
-# A reload may add a sink or widen a route, so that more are opened than were counted.
-_ADVANCE = """
-UPDATE relay.replays
-SET opened = opened + %(opened)s, total = greatest(total, opened + %(opened)s), cursor = %(cursor)s
-WHERE id = %(replay)s
-"""
-_END = "UPDATE relay.replays SET state = %s, ended_at = %s WHERE id = %s AND state = 'running'"
 _OF_CANCELLED = """
 SELECT d.event, d.sink, EXISTS (
     SELECT 1 FROM relay.ownership o WHERE o.sink = d.sink AND o.expires_at > clock_timestamp()
@@ -81,7 +76,7 @@ FROM relay.deliveries d JOIN relay.replays r ON r.id = d.replay
 WHERE d.replay = %s AND r.state = 'cancelled' AND d.status = 'pending' AND d.event >= %s
 ORDER BY d.event LIMIT %s
 """
-_NAMED = f"""
+NAMED = f"""
 WITH named AS MATERIALIZED (
     SELECT d.* FROM (
         SELECT * FROM unnest(%(event)b::bigint[], %(sink)b::text[]) AS w (event, sink)
@@ -89,8 +84,9 @@ WITH named AS MATERIALIZED (
     ) AS w, {_ROW}
 )
 """
+"""The deliveries of some keys, locked in this order."""
 _RESTORE = f"""
-{_NAMED},
+{NAMED},
 opened AS MATERIALIZED (
     SELECT place, replayed_from FROM named WHERE replay = %(replay)s AND status = 'pending'
 ),
@@ -108,25 +104,6 @@ UPDATE relay.replays
 SET opened = opened - (SELECT count(*) FROM restored) - (SELECT count(*) FROM removed)
 WHERE id = %(replay)s
 """
-_DISCARD = f"""
-{_NAMED}
-UPDATE relay.deliveries d SET status = 'discarded', settled_at = %(now)s
-FROM named n WHERE d.ctid = n.place AND n.status = 'dead'
-"""
-_DISCARDED = f"""
-{_NAMED}
-SELECT count(*) FROM named WHERE status = 'discarded' AND settled_at = %(now)s
-"""
-_GIVE_UP = """
-UPDATE relay.deliveries SET status = 'discarded', settled_at = %s, turn = NULL,
-    reason = concat_ws(' after: ', 'discarded by an operator', reason)
-WHERE event = %s AND sink = %s AND status = 'pending'
-"""
-_PAUSE = "INSERT INTO relay.paused_sinks VALUES (%s, %s) ON CONFLICT DO NOTHING"
-_RESUME = "DELETE FROM relay.paused_sinks WHERE sink = %s"
-
-Keys = Sequence[tuple[int, str]]
-"""Deliveries, by event and sink."""
 
 
 class Opened(NamedTuple):
@@ -136,30 +113,6 @@ class Opened(NamedTuple):
     sink: str
     is_owned: bool
     """Whether a relay dispatches its sink."""
-
-
-class Opening(NamedTuple):
-    """A step of a replay."""
-
-    replay: int
-    deliveries: Sequence[PlannedDelivery]
-    cursor: int
-    now_ms: int
-
-
-def draw_number(db: Database) -> int:
-    """Return the number of a new replay, so that the replay is the same if it is begun twice."""
-    return int(db.execute(_NUMBER).fetchall()[0][0])
-
-
-def begin(
-    db: Database, number: int, selection: Selection, *, total: int, until: Mark, now_ms: int
-) -> Replay:
-    """Store a new replay."""
-    text = msgspec.json.encode(selection).decode()
-    db.execute(_BEGIN, (number, now_ms, text, total, *until))
-    orders.count(db)
-    return held(db, number)
 
 
 def open_deliveries(db: Database, step: Opening, keys: OrderingKeys) -> Replay:
@@ -187,16 +140,8 @@ def open_deliveries(db: Database, step: Opening, keys: OrderingKeys) -> Replay:
     }
     db.execute(_HOLD_EVENTS, values)
     opened = db.execute(_OPEN, values).fetchall()[0][0]
-    db.execute(_ADVANCE, {"opened": opened, "cursor": step.cursor, "replay": current.id})
     orders.count_opening(db)
-    return held(db, current.id)
-
-
-def end(db: Database, number: int, state: ReplayState, *, now_ms: int) -> Replay:
-    """End a replay; an ended one stays as it is."""
-    db.execute(_END, (state, now_ms, number))
-    orders.count(db)
-    return held(db, number)
+    return advance(db, current.id, opened=opened, cursor=step.cursor)
 
 
 def of_cancelled(db: Database, number: int, *, since: int, limit: int) -> list[Opened]:
@@ -206,35 +151,9 @@ def of_cancelled(db: Database, number: int, *, since: int, limit: int) -> list[O
 
 def restore(db: Database, number: int, deliveries: Keys) -> None:
     """Restore pending deliveries of a replay to their status before it."""
-    db.execute(_RESTORE, {**_named(deliveries), "replay": number})
+    db.execute(_RESTORE, {**named(deliveries), "replay": number})
 
 
-def discard(db: Database, letters: Keys, now_ms: int) -> int:
-    """Discard dead letters; return how many were discarded at this time."""
-    values = {**_named(letters), "now": now_ms}
-    db.execute(_DISCARD, values)
-    return int(db.execute(_DISCARDED, values).fetchall()[0][0])
-
-
-def give_up(db: Database, event: int, sink: str, *, now_ms: int) -> bool:
-    """Discard a pending delivery; False if there was none."""
-    db.execute(_GIVE_UP, (now_ms, event, sink))
-    orders.count(db)
-    values = {**_named([(event, sink)]), "now": now_ms}
-    return bool(db.execute(_DISCARDED, values).fetchall()[0][0])
-
-
-def pause(db: Database, sink: str, *, now_ms: int) -> None:
-    """Note that a sink is paused; one that is paused already stays so since then."""
-    db.execute(_PAUSE, (sink, now_ms))
-    orders.count(db)
-
-
-def resume(db: Database, sink: str) -> None:
-    """Note that a sink is not paused."""
-    db.execute(_RESUME, (sink,))
-    orders.count(db)
-
-
-def _named(deliveries: Keys) -> dict[str, object]:
+def named(deliveries: Keys) -> dict[str, object]:
+    """Return the values of `NAMED`."""
     return {"event": [event for event, _ in deliveries], "sink": [sink for _, sink in deliveries]}

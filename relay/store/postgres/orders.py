@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping
 
-from relay.store.postgres.driver import Database
+from relay.store.sql import Database, Sql
 
-_COUNT = """
-INSERT INTO relay.state AS s (name, value) VALUES (%s, 1)
+_COUNT = Sql("""
+INSERT INTO main.state AS s (name, value) VALUES (:name, 1)
 ON CONFLICT (name) DO UPDATE SET value = s.value + 1
-"""
+""")
 _ANY = "orders"
 _RETRY = "retry "
 _OPENED = "opened"
@@ -24,19 +24,14 @@ OPENINGS = f"SELECT value FROM relay.state WHERE name = '{_OPENED}'"
 Orders = Mapping[str, int]
 
 
-def count(db: Database) -> None:
-    """Note an order in the transaction that carries it out."""
-    db.execute(_COUNT, (_ANY,))
-
-
-def count_retry(db: Database, sink: str) -> None:
-    """Note the order to try a sink at once."""
-    db.execute(_COUNT, (_RETRY + sink,))
+def count(db: Database, sink_to_try: str | None = None) -> None:
+    """Note an order in the transaction that carries it out, or the order to try a sink at once."""
+    db.execute(_COUNT, {"name": _ANY if sink_to_try is None else _RETRY + sink_to_try})
 
 
 def count_opening(db: Database) -> None:
     """Note that there are new deliveries without a new event."""
-    db.execute(_COUNT, (_OPENED,))
+    db.execute(_COUNT, {"name": _OPENED})
 
 
 def retried(before: Orders, now: Orders) -> frozenset[str]:

@@ -12,7 +12,6 @@ from relay.store.personal_data_parts import Record
 from relay.store.personal_data_traces import Matches, Traces
 from relay.store.postgres import (
     erasure_log,
-    numbers,
     orders,
     personal_data_export,
     personal_data_search,
@@ -20,12 +19,12 @@ from relay.store.postgres import (
 from relay.store.postgres.audience_tables import COUNTED_TO, PostgresAudienceTables, wait_for
 from relay.store.postgres.driver import Database
 from relay.store.postgres.personal_data_places import PLACES, Place
-from relay.store.postgres.shared import Part
+from relay.store.postgres.shared import PostgresRepository
 from relay.store.postgres.vacuum import ERASABLE
 from relay.store.stepwise_erasure import Change, InFlight, Remains, Stored
 
 
-class PostgresPersonalDataSteps(Part):
+class PostgresPersonalDataSteps(PostgresRepository):
     """Fulfils `relay.store.stepwise_personal_data.Steps`."""
 
     places = PLACES
@@ -89,7 +88,7 @@ class PostgresPersonalDataSteps(Part):
         await self._shared.leaser.read(lambda _: None)
 
     async def begin(self, person: bytes, report: str, *, now_ms: int) -> int:
-        number = await numbers.draw(self._reader, "erasures_id_seq")
+        number = await self._shared.draw("erasures")
 
         def begin(db: Database) -> int:
             # The relay that does the maintenance carries it on.

@@ -1,7 +1,7 @@
 """Places of an event's pending deliveries in the queues of their sinks."""
 
+from relay.store.events import AHEAD_MAX, Queued
 from relay.store.postgres.driver import Database
-from relay.store.records import AHEAD_MAX, Queued
 from relay.store.tiers import OF_TIER
 
 # The counts end at a limit, so that each reads a bounded piece of an index.

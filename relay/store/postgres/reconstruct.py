@@ -12,8 +12,7 @@ from relay.core.delivery import Delivery
 from relay.core.event import VIDEO_WATCHED, Event, Outcome, engagement
 from relay.core.routing import Verdict
 from relay.store.audience.tables import Uncounted
-from relay.store.postgres import acceptance_lock
-from relay.store.postgres.accept import Acceptance, Arrival
+from relay.store.postgres.accept import LOCK_ALONE, Acceptance, Arrival
 from relay.store.postgres.driver import Database, Query, Steps
 from relay.store.postgres.text import storable
 from relay.store.reconstructions import SENT_RECONSTRUCTED, ReconstructionOutcome
@@ -35,7 +34,7 @@ kind = %(kind)s AND (position(E'\\\\x5c'::bytea IN body) > 0 OR (
 # Alone, so that each original is either in the store and seen here, or accepted afterwards, with a
 # larger number. One message, so that a relay that stops cannot leave the lock behind.
 _ADD = f"""
-{acceptance_lock.ALONE};
+{LOCK_ALONE};
 WITH made AS (
     INSERT INTO relay.events
         (source, id, kind, created_at, received_at, digest, headers, body, reconstructed)

@@ -1,51 +1,66 @@
 """Reconciliation in PostgreSQL: known people and videos of a source, and the runs."""
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
-from typing import Any
 
 import msgspec
 
+from relay.core.errors import NotReconciled
 from relay.core.event import Event, Outcome
 from relay.core.routing import Verdict
-from relay.store.absences import Absence
-from relay.store.audience.counting import ID_CHARS
 from relay.store.postgres import reconstruct
-from relay.store.postgres.absences import unreconciled
 from relay.store.postgres.accept import Acceptance, Arrival
 from relay.store.postgres.audience import PostgresAudience
 from relay.store.postgres.driver import Database
 from relay.store.postgres.reconstruct import Superseded
-from relay.store.postgres.runs import Runs
-from relay.store.postgres.shared import Part, Shared
-from relay.store.postgres.text import storable
+from relay.store.postgres.shared import PostgresRepository, Shared
 from relay.store.reconstructions import (
+    NAMED,
     KnownVideo,
-    Place,
     ReconstructionOutcome,
-    Run,
-    RunState,
-    Step,
+    Reconstructions,
+    RunRecord,
 )
 
-_STEPS = """
-SELECT w.person, w.step, w.at, e.body FROM (
-    SELECT person, step, min(at) AS at, CASE WHEN step = 'lead' THEN event ELSE 0 END AS lead
-    FROM relay.audience
-    WHERE video = (SELECT number FROM relay.videos WHERE id = %s) AND source = %s
-        AND person = ANY(%b::bigint[])
-    GROUP BY 1, 2, 4
-) AS w LEFT JOIN relay.events e ON e.seq = w.lead
-"""
+ALIVE_S = 30
+"""Age of a member's last heartbeat from which on its runs count as cut off."""
+
 _ERASED = "SELECT person FROM relay.erasures WHERE person = ANY(%b::bytea[])"
-_SINCE = "SELECT at FROM relay.audience WHERE source = %s ORDER BY at LIMIT 1"
 _CHANGES = "SELECT video, change, at FROM relay.library WHERE source = %s"
 _SEEN = """
 SELECT video, max(at) FROM relay.audience WHERE source = %s AND video IS NOT NULL GROUP BY video
 """
 _VIDEOS = "SELECT number, id, title FROM relay.videos WHERE number = ANY(%b::bigint[])"
-_FORGOTTEN = "SELECT value FROM relay.state WHERE name = 'library'"
+_BEGIN = """
+INSERT INTO relay.reconciliations (id, source, since, until, dry, begun_at, state, member)
+OVERRIDING SYSTEM VALUE VALUES (
+    %(id)s, %(source)s, %(since)s, %(until)s, %(dry)s, %(now)s, 'running', %(member)s
+) ON CONFLICT DO NOTHING
+"""
+_IS_CUT_OFF = f"""
+state = 'running' AND member <> %(member)s AND NOT EXISTS (
+    SELECT 1 FROM relay.members AS m
+    WHERE m.id = r.member AND m.beat_at > clock_timestamp() - interval '{ALIVE_S} s'
+)
+"""
+_COLUMNS = f"""
+id, source, since, until, dry, begun_at, ended_at,
+CASE WHEN {_IS_CUT_OFF} THEN 'failed' ELSE state END
+"""
+_CUT_OFF = f"""
+UPDATE relay.reconciliations AS r SET state = 'failed'
+WHERE source = %(source)s AND (({_IS_CUT_OFF}) OR (state = 'running' AND member = %(member)s))
+"""
+"""A member's own one is over as well: its end could not be written."""
+_UNDER_WAY = """
+SELECT id FROM relay.reconciliations WHERE source = %(source)s AND state = 'running'
+"""
+_RUN = f"SELECT {_COLUMNS}, report FROM relay.reconciliations AS r WHERE id = %(id)s"
+_RUNS = f"""
+SELECT {_COLUMNS}, (report::jsonb - '{NAMED}')::text FROM relay.reconciliations AS r
+WHERE %(before)s::bigint IS NULL OR id < %(before)s ORDER BY id DESC LIMIT %(limit)s
+"""
 
 
 class _Watch(msgspec.Struct):
@@ -58,8 +73,8 @@ class _Watch(msgspec.Struct):
     arrived: set[str] = msgspec.field(default_factory=set)
 
 
-class PostgresReconstructions(Part):
-    """Fulfils `relay.store.reconstructions.Reconstructions`."""
+class PostgresReconstructions(PostgresRepository, Reconstructions):
+    """Watches what other relays accept meanwhile."""
 
     def __init__(
         self,
@@ -76,7 +91,6 @@ class PostgresReconstructions(Part):
         self._audience = audience
         self._note_new = note_new
         self._on_reconstructions = on_reconstructions
-        self._runs = Runs(shared)
         self._outstanding = shared.outstanding
         self._watched: dict[str, _Watch] = {}
 
@@ -86,17 +100,8 @@ class PostgresReconstructions(Part):
     def conclude(self, source: str) -> None:
         self._watched.pop(source, None)
 
-    async def steps(
-        self, source: str, video: str, people: Collection[str]
-    ) -> Mapping[str, Sequence[Step]]:
+    async def _count_all(self) -> None:
         await self._audience.count_all()
-        numbers = {self._shared.digests.number(person): person for person in people}
-        values = (storable(video[:ID_CHARS]), source, list(numbers))
-        rows = await self._searcher.read(lambda db: db.execute(_STEPS, values).fetchall())
-        known: defaultdict[str, list[Step]] = defaultdict(list)
-        for number, *step in rows:
-            known[numbers[number]].append(Step.of(*step))
-        return known
 
     async def erased(self, people: Collection[str]) -> frozenset[str]:
         return await self._searcher.read(lambda db: self._erased(db, people))
@@ -108,17 +113,9 @@ class PostgresReconstructions(Part):
             person for person, digest in zip(people, digests, strict=True) if digest in erased
         )
 
-    async def known_since_ms(self, source: str) -> int | None:
-        row = await self._searcher.read(lambda db: db.execute(_SINCE, (source,)).fetchone())
-        return None if row is None else int(row[0])
-
     async def library(self, source: str) -> Sequence[KnownVideo]:
         await self._audience.count_all()
         return await self._searcher.read(partial(_library, source=source))
-
-    async def forgotten_ms(self) -> int:
-        row = await self._reader.read(lambda db: db.execute(_FORGOTTEN).fetchone())
-        return 0 if row is None else int(row[0])
 
     async def accept(
         self,
@@ -186,35 +183,41 @@ class PostgresReconstructions(Part):
 
         return (await self._shared.background.transact(write, done)).outcome
 
-    async def place(self, source: str) -> Place | None:
-        return await self._runs.place(source)
-
     async def begin(
         self, source: str, *, since_ms: int, until_ms: int, dry_run: bool, now_ms: int
-    ) -> Run:
-        return await self._runs.begin(
-            source, since_ms=since_ms, until_ms=until_ms, dry_run=dry_run, now_ms=now_ms
-        )
+    ) -> RunRecord:
+        number = await self._shared.draw("reconciliations")
+        values = {
+            "id": number,
+            "source": source,
+            "since": since_ms,
+            "until": until_ms,
+            "dry": int(dry_run),
+            "now": now_ms,
+            "member": self._shared.member,
+        }
 
-    async def end(
-        self,
-        run: Run,
-        state: RunState,
-        *,
-        report: Mapping[str, Any] | None,
-        place: Place | None,
-        now_ms: int,
-    ) -> Run:
-        return await self._runs.end(run, state, report=report, place=place, now_ms=now_ms)
+        def begin(db: Database) -> tuple[RunRecord | None, int | None]:
+            db.execute(_CUT_OFF, values)
+            db.execute(_BEGIN, values)
+            begun = db.execute(_RUN, values).fetchone()
+            other = db.execute(_UNDER_WAY, values).fetchone()
+            return RunRecord.of(begun) if begun else None, int(other[0]) if other else None
 
-    async def runs(self, *, before: int | None, limit: int) -> Sequence[Run]:
-        return await self._runs.newest(before=before, limit=limit)
+        run, other = await self._background.transact(begin)
+        if run is None:
+            raise NotReconciled(f"run {other} of source {source} is under way on another relay")
+        return run
 
-    async def run(self, number: int) -> Run | None:
-        return await self._runs.one(number)
+    async def runs(self, *, before: int | None, limit: int) -> Sequence[RunRecord]:
+        values = {"before": before, "limit": limit, "member": self._shared.member}
+        rows = await self._reader.read(lambda db: db.execute(_RUNS, values).fetchall())
+        return [RunRecord.of(row) for row in rows]
 
-    async def unreconciled(self, source: str) -> Sequence[Absence]:
-        return await self._reader.read(lambda db: unreconciled(db, source))
+    async def run(self, number: int) -> RunRecord | None:
+        values = {"id": number, "member": self._shared.member}
+        row = await self._reader.read(lambda db: db.execute(_RUN, values).fetchone())
+        return None if row is None else RunRecord.of(row)
 
 
 def _library(db: Database, source: str) -> list[KnownVideo]:

@@ -1,20 +1,29 @@
-"""Queries of replays in SQL: their events with bodies, and their progress."""
+"""Replays in PostgreSQL: their events with bodies, whose sizes are read first."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-import msgspec
-
 from relay.core.delivery import Status
 from relay.core.routing import Route
-from relay.store.conditions import all_of
 from relay.store.keyed_digests import PersonDigests
 from relay.store.postgres.conditions import fits, of_delivery
-from relay.store.postgres.driver import Database, Row
+from relay.store.postgres.driver import Database
 from relay.store.postgres.missed import missed
-from relay.store.replays import DeliveryState, Mark, Replay, ReplayCandidate
+from relay.store.postgres.operator_writes import TRIED_SINCE, open_deliveries
+from relay.store.postgres.shared import PostgresRepository, Shared
+from relay.store.postgres.withdrawals import Withdrawals
+from relay.store.replays import (
+    DeliveryState,
+    Mark,
+    Opening,
+    PlannedDelivery,
+    Replay,
+    ReplayCandidate,
+    Replays,
+    ReplayState,
+)
 from relay.store.rows import EVENT, event_of, within_bytes
-from relay.store.selection import Selection
+from relay.store.selection import Selection, all_of
 
 # Their bodies are read afterwards: only of those that the step has room for.
 _CHOSEN = """
@@ -28,32 +37,57 @@ WHERE e.seq = ANY(%b::bigint[]) AND e.body IS NOT NULL ORDER BY e.seq
 _STEP_BYTES = 1 << 20
 """Total size of bodies, in bytes, at which a step ends."""
 
-TRIED_SINCE = """
-EXISTS (
-    SELECT 1 FROM (
-        SELECT number FROM relay.attempts WHERE event = d.event AND sink = d.sink OFFSET 0
-    ) AS a WHERE a.number > {attempt}
-)
-"""
-"""Whether one of `deliveries d` was tried after an attempt.
-
-Never by a range of numbers, in which all attempts since are."""
-
 _STANDING = f"""
 SELECT d.event, d.sink,
     CASE WHEN {TRIED_SINCE.format(attempt="%s")} THEN 'pending' ELSE d.status END, d.reason
 FROM relay.deliveries d WHERE d.event = ANY(%b::bigint[]) AND {{condition}}
 """
-_REPLAY = "id, created_at, selection, state, total, opened, cursor, until, attempt, ended_at"
-_CANCELLED = """
-SELECT id FROM relay.replays r WHERE state = 'cancelled' AND EXISTS (
-    SELECT 1 FROM relay.deliveries d WHERE d.replay = r.id AND d.status = 'pending'
-)
+# By tier, because each has its index.
+_REPLAYING = """
+SELECT d.sink, min(r.created_at) FROM (
+    SELECT DISTINCT sink, replay FROM relay.deliveries
+    WHERE status = 'pending' AND replay IS NOT NULL AND tries = 0
+    UNION
+    SELECT sink, replay FROM relay.deliveries WHERE status = 'pending' AND tries > 0
+) AS d JOIN relay.replays r ON r.id = d.replay GROUP BY d.sink
 """
-_UNDER_WAY = """
-SELECT sink, count(*) FROM relay.deliveries
-WHERE status = 'pending' AND replay = %s GROUP BY sink
-"""
+
+
+class PostgresReplays(PostgresRepository, Replays):
+    """Has what it cancels withdrawn."""
+
+    def __init__(self, shared: Shared, withdrawals: Withdrawals) -> None:
+        super().__init__(shared)
+        self._withdrawals = withdrawals
+
+    async def choose(
+        self,
+        selection: Selection,
+        routes: Sequence[Route],
+        *,
+        after: int,
+        until: Mark,
+        limit: int,
+    ) -> Sequence[ReplayCandidate]:
+        digests = self._shared.digests
+        return await self._reader.read(
+            lambda db: choose(db, selection, routes, digests, after=after, until=until, limit=limit)
+        )
+
+    async def open(
+        self, replay: Replay, deliveries: Sequence[PlannedDelivery], *, cursor: int, now_ms: int
+    ) -> Replay:
+        step = Opening(replay.id, deliveries, cursor, now_ms)
+        return await self._background.transact(
+            lambda db: open_deliveries(db, step, self._shared.turns)
+        )
+
+    async def end(self, replay: Replay, state: ReplayState, *, now_ms: int) -> Replay:
+        ended = await self._end(replay.id, state, now_ms)
+        if ended.state != "cancelled":
+            return ended
+        await self._withdrawals.withdraw(replay.id)
+        return await self.one(replay.id) or ended
 
 
 def choose(
@@ -91,50 +125,6 @@ def _standing(
     return standing
 
 
-def replays(db: Database, *, before: int | None, limit: int) -> list[Replay]:
-    """Return the newest replays."""
-    where, values = all_of(("id < %s", [before]))
-    sql = f"SELECT {_REPLAY} FROM relay.replays WHERE {where} ORDER BY id DESC LIMIT %s"
-    return [_replay(row) for row in db.execute(sql, (*values, limit)).fetchall()]
-
-
-def running(db: Database) -> list[Replay]:
-    """Return the running replays, oldest first."""
-    sql = f"SELECT {_REPLAY} FROM relay.replays WHERE state = 'running' ORDER BY id"
-    return [_replay(row) for row in db.execute(sql).fetchall()]
-
-
-def replay(db: Database, number: int) -> Replay | None:
-    """Return one replay."""
-    row = db.execute(f"SELECT {_REPLAY} FROM relay.replays WHERE id = %s", (number,)).fetchone()
-    return None if row is None else _replay(row)
-
-
-def existing(db: Database, number: int, *, lock: str = "") -> Replay:
-    """Return a replay that must exist."""
-    sql = f"SELECT {_REPLAY} FROM relay.replays WHERE id = %s {lock}"
-    row = db.execute(sql, (number,)).fetchone()
-    if row is None:
-        raise ValueError(f"there is no replay {number}")
-    return _replay(row)
-
-
-def held(db: Database, number: int) -> Replay:
-    """Return a replay that must exist, and keep others from changing it in this transaction."""
-    return existing(db, number, lock="FOR NO KEY UPDATE")
-
-
-def cancelled(db: Database) -> list[int]:
-    """Return the cancelled replays that have pending deliveries."""
-    return [number for (number,) in db.execute(_CANCELLED).fetchall()]
-
-
-def _replay(row: Row) -> Replay:
-    number, created_ms, text, state, total, opened, cursor, event, attempt, ended_ms = row
-    selection, until = msgspec.json.decode(text, type=Selection), Mark(event, attempt)
-    return Replay(number, created_ms, selection, state, total, opened, cursor, until, ended_ms)
-
-
-def under_way(db: Database, number: int) -> dict[str, int]:
-    """Count the pending deliveries of a replay by sink."""
-    return dict(db.execute(_UNDER_WAY, (number,)).fetchall())
+def replaying(db: Database) -> dict[str, int]:
+    """Return the start of the oldest replay with pending deliveries, by sink."""
+    return dict(db.execute(_REPLAYING).fetchall())

@@ -5,7 +5,7 @@ from typing import Any
 
 from relay.core.request_budget import BURST, SHARED_INTERVAL_S, Grant
 from relay.store.postgres.driver import Query, Steps
-from relay.store.postgres.shared import Part
+from relay.store.postgres.shared import PostgresRepository
 
 _NOW = "statement_timestamp()"
 _ONE = f"make_interval(secs => {SHARED_INTERVAL_S})"
@@ -35,7 +35,7 @@ ON CONFLICT (key) DO UPDATE SET paused_until = greatest(b.paused_until, excluded
 """
 
 
-class PostgresRequestBudgets(Part):
+class PostgresRequestBudgets(PostgresRepository):
     """Fulfils `relay.core.request_budget.RequestBudgets`."""
 
     async def take(self, key: str, *, most: int) -> Grant:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from relay.core.errors import StoreRefused
-from relay.store.migrations import Schema, Step, require_served, steps_of
+from relay.store.migrations import Migration, Schema, require_served, steps_of
 from relay.store.postgres import server
 from relay.store.postgres.driver import Database
 
@@ -37,7 +37,7 @@ _RECORD = "INSERT INTO relay.migrations VALUES (%s, %s, %s, %s, %s)"
 _FOLDER = Path(__file__).parent / "migrations"
 
 
-def steps() -> tuple[Step, ...]:
+def steps() -> tuple[Migration, ...]:
     """Return the migrations, ordered by number."""
     return steps_of(_FOLDER)
 
@@ -115,7 +115,7 @@ def found(db: Database) -> Schema:
     return Schema(*db.execute(FOUND).fetchall()[0][0])
 
 
-def _served(db: Database, schema: str, known: Sequence[Step]) -> Schema:
+def _served(db: Database, schema: str, known: Sequence[Migration]) -> Schema:
     """Return the schema; raises StoreTooNew."""
     current = found(db)
     require_served(f"the schema {schema}", current, newest=known[-1].number)

@@ -175,7 +175,7 @@ def size_bytes(db: Database, schema: str) -> int:
     return 0 if row is None else int(row[0])
 
 
-class Size:
+class SchemaSize:
     """Size of all tables of a schema with their indexes, measured every few seconds."""
 
     def __init__(self, reader: Connection, schema: str, clock: Clock) -> None:

@@ -7,6 +7,7 @@ import msgspec
 
 from relay.store.keyed_digests import PersonDigests, TokenDigests
 from relay.store.ordering import OrderingKeys
+from relay.store.postgres import orders
 from relay.store.postgres.connection import Connection
 from relay.store.postgres.fences import Fences
 from relay.store.postgres.group_commit import GroupCommit
@@ -15,17 +16,16 @@ from relay.store.postgres.outstanding import Outstanding
 from relay.store.postgres.transactions import Transactions
 from relay.store.postgres.vacuum import Vacuum
 from relay.store.postgres.visible_numbers import VisibleNumbers
+from relay.store.repository import Repository
+from relay.store.sql import Database
 
 
 class Shared(msgspec.Struct, frozen=True, kw_only=True):
-    """Made once by `open_store`."""
+    """Fulfils `relay.store.repository.Connections`; made once by `open_store`."""
 
     leaser: Connection
-    """Reads for deliveries, which no other read delays."""
     reader: Connection
-    """Reads for operators."""
     searcher: Connection
-    """Reads for operators that may scan the whole store."""
     pager: Connection
     """Reads for operators' pages, in short steps."""
     writer: GroupCommit
@@ -46,12 +46,29 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True):
     ended: Counter[str] = msgspec.field(default_factory=Counter)
     """Deliveries that this relay has ended since its start, by sink."""
 
+    async def draw(self, table: str, /, column: str = "id") -> int:
+        """Draw a number, which is missing from the table if it is not used in the end."""
+        sql = f"SELECT nextval('relay.{table}_{column}_seq')"
+        return await self.reader.read(lambda db: int(db.execute(sql).fetchall()[0][0]))
 
-class Part:
-    """A part of a store."""
+    def require_room(self) -> None:
+        """Leave it to the server, which refuses what it has no room for."""
+
+    def announce(self, db: Database, /, *, sink_to_try: str | None = None) -> None:
+        orders.count(db, sink_to_try)
+
+    def overwrite(self, table: str, /) -> None:
+        self.vacuum.start(table)
+
+
+class PostgresRepository(Repository):
+    """A subject of the store, with what only PostgreSQL has."""
+
+    _reader: Connection
+    _searcher: Connection
+    _background: Transactions
 
     def __init__(self, shared: Shared) -> None:
+        super().__init__(shared)
         self._shared = shared
-        self._reader = shared.reader
-        self._searcher = shared.searcher
         self._writer = shared.writer

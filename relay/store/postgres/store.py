@@ -14,44 +14,48 @@ from relay.store import (
     Backlog,
     EngineVersion,
     FirstDue,
-    Lease,
+    LeasedBatch,
     Offer,
     StoreSettings,
     StoreWarning,
     Tier,
 )
+from relay.store.audit import Audit
+from relay.store.overview import Overview, overview
 from relay.store.ownership import MAINTENANCE
+from relay.store.paused_sinks import PausedSinks
 from relay.store.postgres import accept, due_queries, search, totals
-from relay.store.postgres.absences import PostgresAbsences
+from relay.store.postgres.absences import SKEW_MS, PostgresAbsences
 from relay.store.postgres.accept import Acceptance
 from relay.store.postgres.access import Access
 from relay.store.postgres.audience import PostgresAudience
-from relay.store.postgres.audit import PostgresAudit
 from relay.store.postgres.backlogs import Backlogs
 from relay.store.postgres.backup import PostgresBackups
 from relay.store.postgres.connection import Connection
+from relay.store.postgres.dead_letters import PostgresDeadLetters
+from relay.store.postgres.events import PostgresEvents
 from relay.store.postgres.integrity import PostgresInspections
 from relay.store.postgres.leasing import Leasing
-from relay.store.postgres.operations import PostgresOperations
 from relay.store.postgres.ownership import PostgresOwnership
 from relay.store.postgres.personal_data import PostgresPersonalDataSteps
 from relay.store.postgres.probe import probe
 from relay.store.postgres.quarantine import PostgresQuarantine
 from relay.store.postgres.reconstructions import PostgresReconstructions
+from relay.store.postgres.replays import PostgresReplays, replaying
 from relay.store.postgres.request_budgets import PostgresRequestBudgets
 from relay.store.postgres.retention import Sweep
-from relay.store.postgres.server import Server, Size, location
-from relay.store.postgres.sessions import PostgresSessions
+from relay.store.postgres.server import SchemaSize, Server, location
 from relay.store.postgres.settings import PostgresSettings
 from relay.store.postgres.shared import Shared
-from relay.store.postgres.sink_states import PostgresSinkStates
-from relay.store.postgres.statistics import PostgresSteps
-from relay.store.postgres.unreadable import PostgresUnreadable
+from relay.store.postgres.visible_numbers import LastVisible
 from relay.store.postgres.withdrawals import Withdrawals
+from relay.store.search import Search
+from relay.store.sessions import Sessions
+from relay.store.sink_states import SinkStates
+from relay.store.statistics import Statistics
 from relay.store.stepwise_personal_data import StepwisePersonalData
-from relay.store.stepwise_search import StepwiseSearch
-from relay.store.stepwise_statistics import StepwiseStatistics
 from relay.store.totals import Totals
+from relay.store.unreadable import UnreadableRequests
 
 FOLLOW_EVERY_S = 5.0
 """Interval at which a relay reads what the others have changed."""
@@ -86,7 +90,7 @@ class PostgresStore:
         self._accept = acceptance = Acceptance(shared.turns)
         self._backlogs = Backlogs(shared.reader, shared.fences, shared.ended, clock)
         self._leasing = Leasing(shared, clock)
-        self._size = Size(shared.reader, settings.schema, clock)
+        self._size = SchemaSize(shared.reader, settings.schema, clock)
         self._expire_to: int | None = None
         """The last event when the round of retention began; later ones need not be counted."""
         self._sweep = Sweep(settings)
@@ -95,16 +99,19 @@ class PostgresStore:
         self.version = EngineVersion("postgres", server.version)
         self.absences = PostgresAbsences(shared)
         self.audience = PostgresAudience(shared)
-        self.audit = PostgresAudit(shared)
+        self.audit = Audit(shared)
         self.backups = PostgresBackups()
         self.inspections = PostgresInspections(partial(Connection, access), settings.schema)
-        self.operations = PostgresOperations(shared, self._withdrawals)
+        self.events = PostgresEvents(shared)
+        self.dead_letters = PostgresDeadLetters(shared)
+        self.replays = PostgresReplays(shared, self._withdrawals)
+        self.paused_sinks = PausedSinks(shared)
         self.ownership = ownership
         self.personal_data = StepwisePersonalData(
             PostgresPersonalDataSteps(shared), shared.digests, clock
         )
         self.quarantine = PostgresQuarantine(shared)
-        self.search = StepwiseSearch(shared.pager, search.queries(shared.digests), clock)
+        self.search = Search(shared.pager, search.queries(shared.digests), clock)
         self.reconstructions = PostgresReconstructions(
             shared,
             acceptance,
@@ -113,10 +120,10 @@ class PostgresStore:
             on_reconstructions=ownership.reconstructed,
         )
         self.request_budgets = PostgresRequestBudgets(shared)
-        self.sessions = PostgresSessions(shared)
-        self.sink_states = PostgresSinkStates(shared)
-        self.statistics = StepwiseStatistics(PostgresSteps(shared), clock)
-        self.unreadable = PostgresUnreadable(shared)
+        self.sessions = Sessions(shared)
+        self.sink_states = SinkStates(shared, skew_ms=SKEW_MS)
+        self.statistics = Statistics(shared, clock, last=LastVisible(shared.reader).read)
+        self.unreadable = UnreadableRequests(shared)
 
     def warnings(self) -> Sequence[StoreWarning]:
         return self._server.warnings
@@ -182,7 +189,7 @@ class PostgresStore:
     async def keep(self, unreadable: Unreadable, stored: Callable[[Outcome], None]) -> Outcome:
         return await self._writer.submit(accept.keep, unreadable, stored)
 
-    async def lease(self, sink: str, *, now_ms: int, limits: Mapping[Tier, int]) -> Lease:
+    async def lease(self, sink: str, *, now_ms: int, limits: Mapping[Tier, int]) -> LeasedBatch:
         return await self._leasing.lease(sink, now_ms=now_ms, limits=limits)
 
     def release(self, deliveries: Sequence[Delivery]) -> None:
@@ -221,6 +228,11 @@ class PostgresStore:
             return {}
         return await self._shared.reader.read(
             lambda db: due_queries.first_due(db, sinks, now_ms=now_ms)
+        )
+
+    async def overview(self, sinks: Collection[str]) -> Overview:
+        return await self._shared.reader.read(
+            lambda db: overview(db, sinks, replaying_ms=replaying(db))
         )
 
     async def probe(self, *, size: int) -> None:

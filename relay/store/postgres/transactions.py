@@ -1,14 +1,13 @@
 """Longer writes, one after another, each in a transaction of its own on a thread."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from relay.core.clock import Clock
-from relay.store.postgres.confirmation import CONFIRM
 from relay.store.postgres.connection import Connection
 from relay.store.postgres.driver import Database
 from relay.store.postgres.errors import OutcomeUnknown
-from relay.store.postgres.write_queue import Waiting, WriteQueue, nothing
+from relay.store.postgres.write_queue import CONFIRM, Waiting, WriteQueue, nothing
 
 Result = TypeVar("Result")
 Work = Callable[[Database], Result]
@@ -42,7 +41,7 @@ class Transactions(WriteQueue):
         result: Result = await self._submit(work, None, done)
         return result
 
-    async def execute(self, sql: str, *values: object) -> None:
+    async def execute(self, sql: str, values: Mapping[str, Any], /) -> None:
         """Run one statement; raises StoreError."""
         await self.run(lambda db: db.execute(sql, values).rowcount)
 

@@ -9,6 +9,7 @@ import asyncio
 from relay.core.errors import StoreUnavailable
 from relay.store.postgres.connection import Connection
 from relay.store.postgres.driver import Database
+from relay.store.replays import Mark
 
 WAIT_S = 0.5
 """Longest wait of a reader who can do without the last rows."""
@@ -76,3 +77,20 @@ class VisibleNumbers:
 
     def _writing(self, db: Database) -> set[str]:
         return {name for (name,) in db.execute(self._writers).fetchall()}
+
+
+class LastVisible:
+    """The last event and attempt, for one reader who reads on from them."""
+
+    def __init__(self, reader: Connection) -> None:
+        # Those of other readers may be of an earlier look.
+        self._events = VisibleNumbers(reader, "events", "seq")
+        self._attempts = VisibleNumbers(reader, "attempts", "number")
+        self._last = Mark(0, 0)
+
+    async def read(self) -> Mark:
+        """Return numbers up to which every row can be seen, larger than before if there are any."""
+        event, attempt = self._last
+        events, attempts = self._events.beyond(event), self._attempts.beyond(attempt)
+        self._last = Mark(*await asyncio.gather(events, attempts))
+        return self._last

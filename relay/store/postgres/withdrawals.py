@@ -9,9 +9,8 @@ from contextlib import suppress
 
 from relay.core.errors import StoreError
 from relay.store.postgres import operator_writes
-from relay.store.postgres import replays as replay_queries
-from relay.store.postgres.shared import Part, Shared
-from relay.store.replays import Replay
+from relay.store.postgres.driver import Database
+from relay.store.postgres.shared import PostgresRepository, Shared
 
 STEP_ROWS = 1000
 """Deliveries withdrawn per transaction, so that others can run in between."""
@@ -19,8 +18,14 @@ STEP_ROWS = 1000
 SWEEP_S = 5.0
 """Interval at which the rest is withdrawn."""
 
+_CANCELLED = """
+SELECT id FROM relay.replays r WHERE state = 'cancelled' AND EXISTS (
+    SELECT 1 FROM relay.deliveries d WHERE d.replay = r.id AND d.status = 'pending'
+)
+"""
 
-class Withdrawals(Part):
+
+class Withdrawals(PostgresRepository):
     """Withdraws at once, and the rest by and by.
 
     A delivery may be left pending because it was in flight and did not end it, because another
@@ -29,17 +34,15 @@ class Withdrawals(Part):
 
     def __init__(self, shared: Shared) -> None:
         super().__init__(shared)
-        self._background = shared.background
         self._leases = shared.leases
         self._fences = shared.fences
         self._sweeping = asyncio.get_running_loop().create_task(self._sweep())
 
-    async def withdraw(self, replay: int) -> Replay:
+    async def withdraw(self, replay: int) -> None:
         """Withdraw all of a cancelled replay that is not in flight; raises StoreError."""
         since: int | None = 0
         while since is not None:
             since = await self._step(replay, since)
-        return await self._reader.read(lambda db: replay_queries.existing(db, replay))
 
     async def close(self) -> None:
         """Stop; another relay, or the next start, withdraws the rest."""
@@ -68,6 +71,11 @@ class Withdrawals(Part):
     async def _sweep(self) -> None:
         while True:
             with suppress(StoreError):
-                for replay in await self._reader.read(replay_queries.cancelled):
+                for replay in await self._reader.read(_cancelled):
                     await self.withdraw(replay)
             await asyncio.sleep(SWEEP_S)
+
+
+def _cancelled(db: Database) -> list[int]:
+    """Return the cancelled replays that have pending deliveries."""
+    return [number for (number,) in db.execute(_CANCELLED).fetchall()]

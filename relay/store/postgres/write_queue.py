@@ -7,12 +7,22 @@ from typing import Any, NamedTuple, TypeVar
 
 from relay.core.clock import Clock
 from relay.core.errors import StoreError, StoreUnavailable
+from relay.store.postgres.driver import Query
 from relay.store.postgres.errors import (
     classify,
     error_name,
     is_connection_lost,
     may_succeed_again,
 )
+
+WRITTEN = "SELECT pg_logical_emit_message(true, 'relay', '')"
+"""Part of a statement that would otherwise only read; leaves no row behind.
+
+After a crash, the server shows commits that its standby may never have received, so a read is no
+proof of them; the commit of a write proves that all earlier ones are on the standby too.
+"""
+CONFIRM = Query(WRITTEN)
+"""Once it is done, all that was visible before is as durable as the server promises."""
 
 PATIENCE_S = 15.0
 """Time without an answer after which the connection is given up, and requests are refused."""

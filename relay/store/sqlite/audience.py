@@ -7,21 +7,20 @@ from typing import TypeVar
 from relay.core.errors import StoreFull
 from relay.store.audience import AudienceQuery, Funnel, counting, rollup
 from relay.store.audience import funnel as funnels
+from relay.store.audience.related import Related, related
 from relay.store.keyed_digests import PersonDigests
-from relay.store.related import Related
 from relay.store.sqlite import audience_tables
-from relay.store.sqlite import related as related_events
 from relay.store.sqlite.audience_tables import SqliteAudienceTables
 from relay.store.sqlite.driver import snapshot, sqlite3
 from relay.store.sqlite.funnel_tables import SqliteFunnelTables, oldest_uncounted
-from relay.store.sqlite.shared import Part
+from relay.store.sqlite.shared import SqliteRepository
 
 T = TypeVar("T")
 
 _SOURCES = "SELECT DISTINCT source FROM totals ORDER BY source"
 
 
-class SqliteAudience(Part):
+class SqliteAudience(SqliteRepository):
     """Fulfils `relay.store.audience.Audience`."""
 
     _round_to: int | None = None
@@ -114,9 +113,7 @@ class SqliteAudience(Part):
 
     async def related(self, seq: int, *, limit: int) -> Related | None:
         digests = self._shared.digests
-        return await self._shared.pager.read(
-            lambda db: related_events.related(db, seq, digests, limit=limit)
-        )
+        return await self._shared.pager.read(lambda db: related(db, seq, digests, limit=limit))
 
     async def funnel(self, question: AudienceQuery) -> Funnel:
         try:

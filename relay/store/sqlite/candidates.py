@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 from typing import Any, NamedTuple, Self
 
-from relay.store.conditions import Condition
-from relay.store.selection import Selection
+from relay.store.selection import Condition, Selection
 from relay.store.sqlite.conditions import UNCOUNTED, WITH_PREFIX
 from relay.store.sqlite.driver import sqlite3
 from relay.store.sqlite.id_periods import IDS, IN_INDEX, IS_OPEN, WITH_ID

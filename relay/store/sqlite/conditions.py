@@ -8,10 +8,8 @@ import orjson
 
 from relay.core import foreign_json
 from relay.core.routing import Route
-from relay.store.conditions import Condition, all_of
 from relay.store.rows import EVENT, event_of
-from relay.store.search_terms import word_forms
-from relay.store.selection import Selection
+from relay.store.selection import Condition, Selection, all_of, word_forms
 from relay.store.sqlite.driver import sqlite3
 from relay.store.sqlite.id_periods import WITH_ID
 

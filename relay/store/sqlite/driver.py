@@ -7,6 +7,7 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -161,11 +162,22 @@ async def _open(uri: str, pragmas: str) -> Connection:
         connection._thread.join()  # noqa: SLF001
         raise
     try:
-        await connection.run(lambda db: db.executescript(_COMMON + pragmas))
+        await connection.run(lambda db: _prepare(db, pragmas))
     except BaseException:
         await connection.close()
         raise
     return connection
+
+
+def _prepare(db: sqlite3.Connection, pragmas: str) -> None:
+    db.executescript(_COMMON + pragmas)
+    # PostgreSQL's, for the statements of both engines.
+    for name, choose in (("greatest", max), ("least", min)):
+        db.create_function(name, -1, partial(_chosen, choose), deterministic=True)
+
+
+def _chosen(choose: Callable[..., Any], *values: Any) -> Any:
+    return choose((value for value in values if value is not None), default=None)
 
 
 def has_wal_reset_fault() -> bool:

@@ -1,14 +1,12 @@
-"""Changes of due times, and discards of pending deliveries.
+"""Changes of due times.
 
 A delivery that waits for another of its turn stays held, whatever its due time.
 """
 
 import orjson
 
-from relay.core.delivery import Status
 from relay.store.sqlite.driver import sqlite3
-from relay.store.sqlite.operator_writes import Moved
-from relay.store.tiers import OF_TIER, Position, Span
+from relay.store.tiers import OF_TIER, DueSpan, Position
 
 STEP_ROWS = 1000
 """Deliveries brought forward per transaction, so that others can run in between."""
@@ -32,15 +30,10 @@ SET due_at = ?, first_attempt_at = min(first_attempt_at, ?), tried_at = min(trie
 WHERE sink = ? AND status = 'pending' AND due_at > ? AND due_at < ?
     AND event IN (SELECT value FROM json_each(?))
 """
-_GIVE_UP = """
-UPDATE deliveries SET status = 'discarded', settled_at = ?,
-    reason = 'discarded by an operator' || iif(reason IS NULL, '', ' after: ' || reason)
-WHERE event = ? AND sink = ? AND status = 'pending'
-"""
 
 
 def later(
-    db: sqlite3.Connection, sink: str, span: Span, *, ahead: Position, last: int
+    db: sqlite3.Connection, sink: str, span: DueSpan, *, ahead: Position, last: int
 ) -> tuple[str, Position | None]:
     """Return some deliveries of a span, from a position downwards, up to the event `last`.
 
@@ -51,13 +44,9 @@ def later(
     return events, Position(due_ms, found[-1]) if len(found) == STEP_ROWS else None
 
 
-def bring_forward(db: sqlite3.Connection, sink: str, span: Span, events: str, now_ms: int) -> int:
+def bring_forward(
+    db: sqlite3.Connection, sink: str, span: DueSpan, events: str, now_ms: int
+) -> int:
     """Set a new due time; return how many of the events, a JSON array, were due later."""
     times = (span.due, now_ms, now_ms)
     return db.execute(_BRING_FORWARD, (*times, sink, span.after, span.before, events)).rowcount
-
-
-def give_up(db: sqlite3.Connection, event: int, sink: str, *, now_ms: int) -> Moved:
-    """Discard a pending delivery."""
-    count = db.execute(_GIVE_UP, (now_ms, event, sink)).rowcount
-    return Moved({(sink, Status.PENDING): -count, (sink, Status.DISCARDED): count})

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
+from relay.core.errors import StoreBroken
 from relay.store.sqlite import disk
 from relay.store.sqlite.driver import sqlite3
-from relay.store.sqlite.truncation import FileLength
 from relay.store.sqlite.wal import Wal
 
 CHECKPOINT_FRAMES = 1000
@@ -17,7 +17,7 @@ class Files:
     def __init__(self, path: Path) -> None:
         """Raises OSError."""
         self._path = path
-        self._length = FileLength(path)
+        self._length = _Length(path)
         self._wal = Wal(disk.real(path))
         self.close = self._wal.close
 
@@ -49,3 +49,32 @@ class Files:
     def shortage(self) -> str | None:
         """Return `disk.shortage` of the store's path."""
         return disk.shortage(self._path)
+
+
+class _Length:
+    """Compares the file's length, which only our checkpoints may reduce, with the last check's.
+
+    SQLite does not notice a truncated file while the missing pages are in its cache or its log.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file = path.stat()
+
+    def require(self, db: sqlite3.Connection) -> None:
+        """Raise StoreMoved for another file at the path, and StoreBroken for a truncated one.
+
+        Truncated means shorter than before and than the pages in use.
+        Call it on the writing connection, between two of its transactions: it alone checkpoints,
+        and a checkpoint that shortens the file leaves exactly the pages in use.
+        A file that is only shorter than the pages in use waits for a checkpoint, and is sound.
+        """
+        now = disk.require_in_place(self._path, self._file)
+        if now.st_size < self._file.st_size and now.st_size < _bytes_in_use(db):
+            raise StoreBroken(f"the file {self._path} was cut short while it was in use")
+        self._file = now
+
+
+def _bytes_in_use(db: sqlite3.Connection) -> int:
+    (pages,), (size,) = (db.execute(f"PRAGMA page_{what}").fetchone() for what in ("count", "size"))
+    return int(pages) * int(size)

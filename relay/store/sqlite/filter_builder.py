@@ -12,7 +12,7 @@ from relay.store.sqlite import id_filter, id_indexing, id_periods, known_ids
 from relay.store.sqlite.disk import Room
 from relay.store.sqlite.driver import Connection, sqlite3
 from relay.store.sqlite.group_commit import GroupCommit
-from relay.store.sqlite.known_ids import KnownIds, Stored
+from relay.store.sqlite.known_ids import BlockFilters, KnownIds
 
 STEP_ROWS = 250
 STEP_PAUSE_S = 0.001
@@ -28,7 +28,7 @@ SELECT json_group_array(json_array(source, id)) FROM (
 )
 """
 _START = ("", "")
-_NOTHING = Stored(0, b"", bytes(known_ids.COLUMN_BYTES))
+_NOTHING = BlockFilters(0, b"", bytes(known_ids.COLUMN_BYTES))
 
 
 class FilterBuilder:

@@ -9,7 +9,7 @@ from relay.store.audience.days import WEEK_MS, View
 from relay.store.audience.sets import VIDEO_BITS
 from relay.store.audience.span import Span
 from relay.store.audience.tables import Numbers, Pairs, Place, RawView, Rows
-from relay.store.conditions import Condition, all_of
+from relay.store.selection import Condition, all_of
 from relay.store.sqlite.conditions import COUNTED_TO
 from relay.store.sqlite.driver import Row, sqlite3
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import groupby
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -148,7 +148,7 @@ class GroupCommit:
         """
         return await self.submit(lambda db, _: [work(db)], None, done)
 
-    async def execute(self, sql: str, *values: object) -> None:
+    async def execute(self, sql: str, values: Sequence[Any] | Mapping[str, Any], /) -> None:
         """Run one statement in the next transaction; raises StoreError."""
         await self.transact(lambda db: db.execute(sql, values).rowcount)
 

@@ -36,7 +36,7 @@ async def write(period: int, writer: GroupCommit, reader: Connection) -> None:
     seqs = await reader.read(lambda db: _in_order(db, period))
     for start in range(0, len(seqs), STEP_ROWS):
         step = orjson.dumps(seqs[start : start + STEP_ROWS]).decode()
-        await writer.execute(_ADD, step)
+        await writer.execute(_ADD, (step,))
     await writer.transact(partial(queries.remember, name=id_periods.INDEXED, value=end))
 
 

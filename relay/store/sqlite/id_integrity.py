@@ -6,7 +6,7 @@ from itertools import islice
 
 from relay.store.sqlite import id_filter, id_periods, known_ids
 from relay.store.sqlite.driver import Row, snapshot, sqlite3
-from relay.store.sqlite.known_ids import Stored
+from relay.store.sqlite.known_ids import BlockFilters
 
 FAULTS_MAX = 100
 
@@ -80,7 +80,7 @@ def _of_filters(db: sqlite3.Connection) -> Iterator[str]:
             yield _LACKING.format(block=block)
 
 
-def _is_missing(db: sqlite3.Connection, key: bytes, stored: Stored, period: int) -> bool:
+def _is_missing(db: sqlite3.Connection, key: bytes, stored: BlockFilters, period: int) -> bool:
     """Whether an id of a period is not in its filter."""
     if not stored.periods & id_filter.bit_of(period):
         return False

@@ -6,7 +6,7 @@ from pathlib import Path
 from relay.core.delivery import Status
 from relay.core.errors import StoreBroken
 from relay.store.audience import days
-from relay.store.integrity import Content, Inspection, age
+from relay.store.integrity import Inspection, StoreContent, age
 from relay.store.migrations import Schema
 from relay.store.sqlite import audience_tables, digests, disk, id_integrity, queries, schema
 from relay.store.sqlite.driver import reading, snapshot, sqlite3
@@ -72,14 +72,14 @@ async def check(path: Path) -> tuple[str, ...]:
         raise StoreBroken(f"the store {path} cannot be opened: {error}") from None
 
 
-def _content(db: sqlite3.Connection) -> Content:
+def _content(db: sqlite3.Connection) -> StoreContent:
     number = db.execute(_SCHEMA).fetchone()[0]
     with snapshot(db):
         events, unreadable = db.execute(_COUNTS).fetchone()
         deliveries = dict.fromkeys(Status, 0)
         deliveries |= {Status(status): count for status, count in db.execute(_DELIVERIES)}
         sinks = queries.tallies(db)
-    return Content(number, events, unreadable, deliveries, sinks)
+    return StoreContent(number, events, unreadable, deliveries, sinks)
 
 
 def _damaged(db: sqlite3.Connection) -> tuple[str, ...]:

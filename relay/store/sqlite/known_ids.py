@@ -10,7 +10,8 @@ from typing import NamedTuple, Self
 
 import orjson
 
-from relay.store.sqlite import id_filter, id_periods, keys
+from relay.store.keyed_digests import key
+from relay.store.sqlite import id_filter, id_periods
 from relay.store.sqlite.driver import sqlite3
 from relay.store.sqlite.id_filter import IdFilters
 from relay.store.sqlite.recent_ids import RecentIds
@@ -37,7 +38,7 @@ DELETE FROM id_filters WHERE NOT EXISTS (
 """
 
 
-class Stored(NamedTuple):
+class BlockFilters(NamedTuple):
     """The filters of a block: the bits of its periods that have one, and its column."""
 
     periods: int
@@ -67,7 +68,7 @@ class KnownIds:
         early = id_periods.of(id_periods.first_unindexed(db))
         db.execute(_DROP_EARLY, (id_filter.block_of(early), id_filter.bit_of(early)))
         indexed = id_periods.indexed(db)
-        known = cls(keys.key(db, KEY), current, indexed)
+        known = cls(key(db, KEY), current, indexed)
         # Before the first event: with a cold disk, a look into each period would take it seconds.
         blocks, filters = sorted(set(map(id_filter.block_of, indexed))), known.filters
         for start in range(0, len(blocks), READ_BLOCKS):
@@ -136,10 +137,10 @@ class KnownIds:
         self.filters = self.filters.without(self.filters.blocks - blocks)
 
 
-def stored(db: sqlite3.Connection, block: int) -> Stored | None:
+def stored(db: sqlite3.Connection, block: int) -> BlockFilters | None:
     """Return the stored filters of a block."""
     row = db.execute(_STORED, (block,)).fetchone()
-    return None if row is None else Stored(*row)
+    return None if row is None else BlockFilters(*row)
 
 
 def store(db: sqlite3.Connection, key: bytes, block: int, periods: int, column: bytes) -> None:

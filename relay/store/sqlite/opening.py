@@ -11,13 +11,13 @@ from relay.core.clock import Clock
 from relay.core.delivery import Status
 from relay.core.errors import StoreBroken, StoreError, StoreFull, StoreRefused
 from relay.core.totals import Total
+from relay.store.keyed_digests import digests as digests_of
 from relay.store.sqlite import accept as acceptance
 from relay.store.sqlite import (
     conditions,
     disk,
     generation,
     id_periods,
-    keys,
     operator_writes,
     ordering,
     preflight,
@@ -85,7 +85,7 @@ async def open_store(
             tallies = await leaser.run(queries.tallies)
             totals = await leaser.run(read_totals)
             turns = await connection.run(ordering.ordering_keys)
-            digests, tokens = await connection.run(keys.digests)
+            digests, tokens = await connection.run(digests_of)
             for each in (reader, searcher, pager):
                 await each.run(partial(recognize, digests=digests))
                 await each.run(conditions.define)

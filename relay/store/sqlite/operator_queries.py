@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from operator import itemgetter
-from typing import Any, Literal
+from typing import Any
 
 import orjson
 from msgspec.structs import replace
@@ -10,18 +10,11 @@ from msgspec.structs import replace
 from relay.core.delivery import Status
 from relay.core.event import KINDS
 from relay.core.routing import Route
-from relay.store.conditions import ALL, Condition, all_of
-from relay.store.records import (
-    AttemptRecord,
-    DeadLetter,
-    DeliveryRecord,
-    EventRecord,
-    History,
-    Reason,
-)
+from relay.store.dead_letters import DeadLetter, Reason
+from relay.store.events import AttemptRecord, DeliveryRecord, EventRecord, History
 from relay.store.replays import Mark
 from relay.store.rows import ORIGINAL, is_damaged
-from relay.store.selection import Selection
+from relay.store.selection import ALL, Condition, Selection, all_of
 from relay.store.sqlite import id_periods
 from relay.store.sqlite.conditions import WITH_PREFIX, fits, of_delivery, of_event
 from relay.store.sqlite.driver import snapshot, sqlite3
@@ -60,14 +53,10 @@ _NEWEST = """
 SELECT (SELECT coalesce(max(seq), 0) FROM events),
     (SELECT coalesce(max(rowid), 0) FROM attempts)
 """
-_NAMES = {
-    "source": f"""
-        SELECT source FROM ({id_periods.SOURCES})
-        UNION SELECT source FROM events WHERE {id_periods.IS_OPEN} ORDER BY source
-    """,
-    "sink": "SELECT DISTINCT sink FROM deliveries ORDER BY sink",
-    "kind": "SELECT DISTINCT kind FROM events ORDER BY kind",
-}
+_SOURCES = f"""
+SELECT source FROM ({id_periods.SOURCES})
+UNION SELECT source FROM events WHERE {id_periods.IS_OPEN} ORDER BY source
+"""
 _MATCHING_KIND = """
 SELECT 1 FROM json_each(?) WHERE value GLOB ? UNION ALL SELECT 1 FROM events WHERE kind GLOB ?
 LIMIT 1
@@ -195,17 +184,12 @@ def newest(db: sqlite3.Connection) -> Mark:
     return Mark(*db.execute(_NEWEST).fetchone())
 
 
-def names(db: sqlite3.Connection, of: Literal["source", "sink", "kind"]) -> list[str]:
-    """Return all stored names, sorted."""
-    return [name for (name,) in db.execute(_NAMES[of])]
+def sources(db: sqlite3.Connection) -> list[str]:
+    """Return the sources of all stored events, sorted."""
+    return [name for (name,) in db.execute(_SOURCES)]
 
 
 def has_kind(db: sqlite3.Connection, glob: str) -> bool:
     """Whether the glob matches a known or a stored kind."""
     known = orjson.dumps(KINDS).decode()
     return db.execute(_MATCHING_KIND, (known, glob, glob)).fetchone() is not None
-
-
-def paused(db: sqlite3.Connection) -> dict[str, int]:
-    """Return the paused sinks with the times of their pauses."""
-    return dict(db.execute("SELECT sink, since FROM paused_sinks").fetchall())

@@ -1,22 +1,23 @@
-"""Operators' changes in SQL: writes that share transactions with all others."""
+"""Deliveries of replays in SQLite: opened, and taken back when a replay is cancelled."""
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Sequence
-from typing import NamedTuple
 
-import msgspec
 import orjson
 
 from relay.core.delivery import MOVES, Delivery, Status
 from relay.store.ordering import OrderingKeys
-from relay.store.replays import Mark, PlannedDelivery, Replay, ReplayState
-from relay.store.selection import Selection
+from relay.store.replays import Opening, PlannedDelivery, Replay, advance, held
 from relay.store.sqlite.driver import sqlite3
 from relay.store.sqlite.ordering import line_up
-from relay.store.sqlite.replays import TRIED_SINCE, replay
 
 Moved = Counter[tuple[str, Status]]
 """Changes of the numbers of deliveries, by sink and status."""
+
+TRIED_SINCE = """
+EXISTS (SELECT 1 FROM attempts a WHERE a.event = {event} AND a.sink = {sink} AND a.rowid > ?)
+"""
+"""Whether a delivery was tried after an attempt."""
 
 _STANDING = f"""
 SELECT d.status, json_group_array(e.seq), count(*)
@@ -35,16 +36,6 @@ UPDATE deliveries SET status = 'pending', replayed_from = status, attempts = 0, 
     first_attempt_at = NULL, tries = 0, tried_at = NULL, replay = ?
 WHERE sink = ? AND event IN (SELECT value FROM json_each(?))
 """
-# A reload may add a sink or widen a route, so that more are opened than were counted.
-_ADVANCE = """
-UPDATE replays SET opened = opened + ?1, total = max(total, opened + ?1), cursor = ?2
-WHERE id = ?3 AND state = 'running'
-"""
-_BEGIN = """
-INSERT INTO replays (created_at, selection, state, total, until, attempt)
-VALUES (?, ?, 'running', ?, ?, ?)
-"""
-_END = "UPDATE replays SET state = ?, ended_at = ? WHERE id = ? AND state = 'running'"
 _OPENED = """
 SELECT event, sink, replayed_from FROM deliveries WHERE status = 'pending' AND replay = ?
 """
@@ -64,37 +55,13 @@ UPDATE deliveries SET status = coalesce(replayed_from, 'discarded'), replayed_fr
 WHERE event = ? AND sink = ?
 """
 _TAKE_AWAY = "DELETE FROM deliveries WHERE event = ? AND sink = ?"
-_DISCARD = """
-UPDATE deliveries SET status = 'discarded', settled_at = ?
-WHERE event = ? AND sink = ? AND status = 'dead'
-"""
-PAUSE = "INSERT INTO paused_sinks VALUES (?, ?) ON CONFLICT DO NOTHING"
-RESUME = "DELETE FROM paused_sinks WHERE sink = ?"
-
-
-class Opening(NamedTuple):
-    """A step of a replay."""
-
-    replay: int
-    deliveries: Sequence[PlannedDelivery]
-    cursor: int
-    now_ms: int
-
-
-def begin(
-    db: sqlite3.Connection, selection: Selection, *, total: int, until: Mark, now_ms: int
-) -> Replay:
-    """Store a new replay."""
-    text = msgspec.json.encode(selection).decode()
-    number = db.execute(_BEGIN, (now_ms, text, total, *until)).lastrowid
-    return _read(db, number or 0)
 
 
 def open_deliveries(
     db: sqlite3.Connection, step: Opening, keys: OrderingKeys
 ) -> tuple[Replay, Moved]:
     """Make deliveries pending and advance the replay, unless it has ended."""
-    current = _read(db, step.replay)
+    current = held(db, step.replay)
     moved: Moved = Counter()
     if current.state != "running":
         return current, moved
@@ -106,8 +73,7 @@ def open_deliveries(
         turns = [(seq, keys.replayed(sink, key)) for seq, _, key in deliveries if key is not None]
         line_up(db, sink, current.id, turns)
     opened = sum(count for (_, status), count in moved.items() if status is Status.PENDING)
-    db.execute(_ADVANCE, (opened, step.cursor, current.id))
-    return _read(db, current.id), moved
+    return advance(db, current.id, opened=opened, cursor=step.cursor), moved
 
 
 def _open(
@@ -134,12 +100,6 @@ def _open(
     return moved
 
 
-def end(db: sqlite3.Connection, number: int, state: ReplayState, *, now_ms: int) -> Replay:
-    """End a replay; an ended one stays as it is."""
-    db.execute(_END, (state, now_ms, number))
-    return _read(db, number)
-
-
 def withdraw(
     db: sqlite3.Connection, number: int, in_flight: Collection[tuple[int, str]]
 ) -> tuple[Replay, Moved]:
@@ -149,7 +109,7 @@ def withdraw(
     """
     opened = db.execute(_OPENED, (number,)).fetchall()
     moved = restore(db, number, [row for row in opened if row[:2] not in in_flight])
-    return _read(db, number), moved
+    return held(db, number), moved
 
 
 def withdraw_all(db: sqlite3.Connection) -> None:
@@ -180,21 +140,4 @@ def restore(
         moved[sink, Status.PENDING] -= 1
         if before is not None:
             moved[sink, Status(before)] += 1
-    return moved
-
-
-def _read(db: sqlite3.Connection, number: int) -> Replay:
-    stored = replay(db, number)
-    if stored is None:
-        raise ValueError(f"there is no replay {number}")
-    return stored
-
-
-def discard(db: sqlite3.Connection, letters: Sequence[tuple[int, str]], now_ms: int) -> Moved:
-    """Discard dead letters, by event and sink."""
-    moved: Moved = Counter()
-    for event, sink in letters:
-        count = db.execute(_DISCARD, (now_ms, event, sink)).rowcount
-        moved[sink, Status.DEAD] -= count
-        moved[sink, Status.DISCARDED] += count
     return moved

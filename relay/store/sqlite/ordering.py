@@ -7,8 +7,8 @@ many they are. The end of the first one releases the next, in the same transacti
 
 from collections.abc import Iterable
 
+from relay.store.keyed_digests import key
 from relay.store.ordering import OrderingKeys
-from relay.store.sqlite import keys
 from relay.store.sqlite.driver import sqlite3
 from relay.store.tiers import HELD_MS
 
@@ -56,7 +56,7 @@ def ordering_keys(db: sqlite3.Connection) -> OrderingKeys:
     Old turns in unused parts of the file are then comparable with nothing.
     """
     db.execute(_FORGET_KEY)
-    return OrderingKeys(keys.key(db, "turns"))
+    return OrderingKeys(key(db, "turns"))
 
 
 def line_up(

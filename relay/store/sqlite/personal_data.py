@@ -13,11 +13,11 @@ from relay.store.sqlite import erasure_log, personal_data_export, personal_data_
 from relay.store.sqlite.audience_tables import SqliteAudienceTables
 from relay.store.sqlite.driver import sqlite3
 from relay.store.sqlite.personal_data_places import PLACES, Place
-from relay.store.sqlite.shared import Part
+from relay.store.sqlite.shared import SqliteRepository
 from relay.store.stepwise_erasure import Change, InFlight, Remains, Stored
 
 
-class SqlitePersonalDataSteps(Part):
+class SqlitePersonalDataSteps(SqliteRepository):
     """Fulfils `relay.store.stepwise_personal_data.Steps`."""
 
     places = PLACES

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping
 import orjson
 
 from relay.core.delivery import Delivery, Status
-from relay.store import FirstDue, Lease, Tier
+from relay.store import FirstDue, LeasedBatch, Tier
 from relay.store.rows import EVENT, event_of, is_damaged, within_bytes
 from relay.store.sqlite.driver import Row, snapshot, sqlite3
 from relay.store.tiers import HELD_MS, OF_TIER
@@ -96,7 +96,7 @@ def due(
     limits: Mapping[Tier, int],
     leased: frozenset[int],
     cancelled: Collection[int],
-) -> Lease:
+) -> LeasedBatch:
     """Return the longest due deliveries of each tier, and the next due time.
 
     Leaves out leased ones and those of cancelled replays.
@@ -113,7 +113,7 @@ def _due(
     limits: Mapping[Tier, int],
     leased: frozenset[int],
     cancelled: Collection[int],
-) -> Lease:
+) -> LeasedBatch:
     sound: list[Delivery] = []
     damaged: list[Delivery] = []
     next_due: list[int] = []
@@ -133,7 +133,7 @@ def _due(
             next_due += [
                 ms for (ms,) in db.execute(_NEXT_DUE[tier], (sink, now_ms)) if ms is not None
             ]
-    return Lease(tuple(sound), min(next_due, default=None), tuple(damaged))
+    return LeasedBatch(tuple(sound), min(next_due, default=None), tuple(damaged))
 
 
 def _delivery(row: Row) -> Delivery:

@@ -1,6 +1,6 @@
 """Places of an event's pending deliveries in the queues of their sinks."""
 
-from relay.store.records import AHEAD_MAX, Queued
+from relay.store.events import AHEAD_MAX, Queued
 from relay.store.sqlite.driver import sqlite3
 from relay.store.tiers import HELD_MS, OF_TIER
 

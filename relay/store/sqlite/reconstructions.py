@@ -1,49 +1,28 @@
 """Reconciliation in SQLite: what is known of a source's people and videos, and the runs."""
 
-from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from functools import partial
-from typing import Any
 
 import orjson
 
 from relay.core.errors import StoreError
 from relay.core.event import Event, Outcome
 from relay.core.routing import Verdict
-from relay.store.absences import Absence
-from relay.store.audience.counting import ID_CHARS
 from relay.store.reconstructions import (
     NAMED,
     KnownVideo,
-    Place,
     ReconstructionOutcome,
-    Run,
-    RunState,
-    Step,
+    Reconstructions,
+    RunRecord,
 )
 from relay.store.sqlite import reconstruct
-from relay.store.sqlite.absences import unreconciled
 from relay.store.sqlite.accept import Acceptance, Arrival
 from relay.store.sqlite.audience import SqliteAudience
-from relay.store.sqlite.driver import Row, sqlite3
+from relay.store.sqlite.driver import sqlite3
 from relay.store.sqlite.erasure_log import is_erased
-from relay.store.sqlite.queries import recall
 from relay.store.sqlite.reconstruct import Superseded
-from relay.store.sqlite.shared import Part, Shared
+from relay.store.sqlite.shared import Shared, SqliteRepository
 
-PEOPLE_MAX = 500
-"""People per query, because SQLite reads the views of a video once for each."""
-
-_STEPS = """
-SELECT w.person, w.step, w.at, e.body FROM (
-    SELECT person, step, min(at) AS at, iif(step = 'lead', event, 0) AS lead FROM audience
-    WHERE video = (SELECT number FROM videos WHERE id = ?) AND source = ?
-        AND person IN (SELECT value FROM json_each(?))
-    GROUP BY 1, 2, 4
-) AS w LEFT JOIN events e ON e.seq = w.lead
-"""
-_SINCE = "SELECT at FROM audience WHERE source = ? ORDER BY at LIMIT 1"
 # One scan of the audience takes a quarter of the time of looking up each video's rows.
 _VIDEOS = """
 WITH viewed AS (
@@ -60,17 +39,11 @@ LEFT JOIN changed c ON c.video = v.number
 LEFT JOIN viewed w ON w.video = v.number
 WHERE seen >= 0
 """
-_PLACE = "SELECT place, at FROM reconciled_places WHERE source = ?"
-_KEEP_PLACE = """
-INSERT INTO reconciled_places VALUES (?, ?, ?)
-ON CONFLICT DO UPDATE SET place = excluded.place, at = excluded.at
-"""
 _COLUMNS = "id, source, since, until, dry, begun_at, ended_at, state"
 _BEGIN = """
 INSERT INTO reconciliations (source, since, until, dry, begun_at, state)
 VALUES (?, ?, ?, ?, ?, 'running')
 """
-_END = "UPDATE reconciliations SET state = ?, ended_at = ?, report = ? WHERE id = ?"
 _RUN = f"SELECT {_COLUMNS}, report FROM reconciliations WHERE id = ?"
 _RUNS = f"""
 SELECT {_COLUMNS}, json_remove(report, '$.{NAMED}') FROM reconciliations
@@ -78,8 +51,8 @@ WHERE ?1 IS NULL OR id < ?1 ORDER BY id DESC LIMIT ?2
 """
 
 
-class SqliteReconstructions(Part):
-    """Fulfils `relay.store.reconstructions.Reconstructions`."""
+class SqliteReconstructions(SqliteRepository, Reconstructions):
+    """Knows in memory what it has reconstructed."""
 
     def __init__(self, shared: Shared, acceptance: Acceptance, audience: SqliteAudience) -> None:
         super().__init__(shared)
@@ -93,33 +66,14 @@ class SqliteReconstructions(Part):
     def conclude(self, source: str) -> None:
         self._outstanding.conclude(source)
 
-    async def steps(
-        self, source: str, video: str, people: Collection[str]
-    ) -> Mapping[str, Sequence[Step]]:
+    async def _count_all(self) -> None:
         await self._audience.count_all()
-        numbers = {self._shared.digests.number(person): person for person in people}
-        known: defaultdict[str, list[Step]] = defaultdict(list)
-        ordered = sorted(numbers)
-        for start in range(0, len(ordered), PEOPLE_MAX):
-            values = (
-                video[:ID_CHARS],
-                source,
-                orjson.dumps(ordered[start : start + PEOPLE_MAX]).decode(),
-            )
-            rows = await self._searcher.read(partial(_rows, sql=_STEPS, values=values))
-            for number, *step in rows:
-                known[numbers[number]].append(Step.of(*step))
-        return known
 
     async def erased(self, people: Collection[str]) -> frozenset[str]:
         digest = self._shared.digests.digest
         return await self._searcher.read(
             lambda db: frozenset(who for who in people if is_erased(db, digest(who)))
         )
-
-    async def known_since_ms(self, source: str) -> int | None:
-        row = await self._searcher.read(lambda db: db.execute(_SINCE, (source,)).fetchone())
-        return None if row is None else int(row[0])
 
     async def library(self, source: str) -> Sequence[KnownVideo]:
         await self._audience.count_all()
@@ -128,9 +82,6 @@ class SqliteReconstructions(Part):
             KnownVideo(id_, title, orjson.loads(changes), seen)
             for id_, title, seen, changes in rows
         ]
-
-    async def forgotten_ms(self) -> int:
-        return await self._reader.read(lambda db: recall(db, "library")) or 0
 
     async def accept(
         self,
@@ -222,50 +173,22 @@ class SqliteReconstructions(Part):
             unmark()
         return outcome
 
-    async def place(self, source: str) -> Place | None:
-        row = await self._reader.read(lambda db: db.execute(_PLACE, (source,)).fetchone())
-        return None if row is None else Place(*row)
-
     async def begin(
         self, source: str, *, since_ms: int, until_ms: int, dry_run: bool, now_ms: int
-    ) -> Run:
+    ) -> RunRecord:
         values = (source, since_ms, until_ms, dry_run, now_ms)
 
-        def begin(db: sqlite3.Connection) -> Run:
-            return Run.of(db.execute(_RUN, (db.execute(_BEGIN, values).lastrowid,)).fetchone())
+        def begin(db: sqlite3.Connection) -> RunRecord:
+            return RunRecord.of(
+                db.execute(_RUN, (db.execute(_BEGIN, values).lastrowid,)).fetchone()
+            )
 
         return await self._writer.transact(begin)
 
-    async def end(
-        self,
-        run: Run,
-        state: RunState,
-        *,
-        report: Mapping[str, Any] | None,
-        place: Place | None,
-        now_ms: int,
-    ) -> Run:
-        text = None if report is None else orjson.dumps(report).decode()
-
-        def end(db: sqlite3.Connection) -> Run:
-            db.execute(_END, (state, now_ms, text, run.id))
-            if place is not None:
-                db.execute(_KEEP_PLACE, (run.source, *place))
-            return Run.of(db.execute(_RUN, (run.id,)).fetchone())
-
-        return await self._writer.transact(end)
-
-    async def runs(self, *, before: int | None, limit: int) -> Sequence[Run]:
+    async def runs(self, *, before: int | None, limit: int) -> Sequence[RunRecord]:
         rows = await self._reader.read(lambda db: db.execute(_RUNS, (before, limit)).fetchall())
-        return [Run.of(row) for row in rows]
+        return [RunRecord.of(row) for row in rows]
 
-    async def run(self, number: int) -> Run | None:
+    async def run(self, number: int) -> RunRecord | None:
         row = await self._reader.read(lambda db: db.execute(_RUN, (number,)).fetchone())
-        return None if row is None else Run.of(row)
-
-    async def unreconciled(self, source: str) -> Sequence[Absence]:
-        return await self._reader.read(lambda db: unreconciled(db, source))
-
-
-def _rows(db: sqlite3.Connection, *, sql: str, values: Sequence[object]) -> list[Row]:
-    return db.execute(sql, values).fetchall()
+        return None if row is None else RunRecord.of(row)

@@ -1,19 +1,30 @@
-"""Queries of replays in SQL: their events with bodies, and their progress."""
+"""Replays in SQLite: their events with bodies, and cancellations that leases in memory heed."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-import msgspec
 import orjson
 
 from relay.core.delivery import Status
+from relay.core.errors import StoreError
 from relay.core.routing import Route
-from relay.store.conditions import all_of
-from relay.store.replays import DeliveryState, Mark, Replay, ReplayCandidate
+from relay.store.replays import (
+    DeliveryState,
+    Mark,
+    Opening,
+    PlannedDelivery,
+    Replay,
+    ReplayCandidate,
+    Replays,
+    ReplayState,
+)
 from relay.store.rows import EVENT, event_of, within_bytes
-from relay.store.selection import Selection
+from relay.store.selection import Selection, all_of
 from relay.store.sqlite.conditions import fits, of_delivery
-from relay.store.sqlite.driver import Row, sqlite3
+from relay.store.sqlite.driver import sqlite3
+from relay.store.sqlite.operator_writes import TRIED_SINCE, Moved, open_deliveries
+from relay.store.sqlite.shared import Shared, SqliteRepository
+from relay.store.sqlite.withdrawals import Withdrawals
 
 _CHOSEN = f"""
 SELECT e.seq, {EVENT}
@@ -23,11 +34,6 @@ _BODY = 6
 """Column of `_CHOSEN`."""
 _STEP_BYTES = 1 << 20
 """Total size of bodies, in bytes, at which a step ends."""
-TRIED_SINCE = """
-EXISTS (SELECT 1 FROM attempts a WHERE a.event = {event} AND a.sink = {sink} AND a.rowid > ?)
-"""
-"""Whether a delivery was tried after an attempt."""
-
 # One row of JSON, because Python's lock changes hands at each row.
 _STANDING = f"""
 SELECT json_group_array(json_array(
@@ -36,7 +42,66 @@ SELECT json_group_array(json_array(
 )) FROM deliveries d
 WHERE d.event IN (SELECT value FROM json_each(?)) AND {{condition}}
 """
-_REPLAY = "id, created_at, selection, state, total, opened, cursor, until, attempt, ended_at"
+_REPLAYING = """
+SELECT d.sink, min(r.created_at) FROM deliveries d JOIN replays r ON r.id = d.replay
+WHERE d.status = 'pending' AND d.replay IS NOT NULL GROUP BY d.sink
+"""
+
+
+class SqliteReplays(SqliteRepository, Replays):
+    """Has what it cancels withdrawn."""
+
+    def __init__(self, shared: Shared, withdrawals: Withdrawals) -> None:
+        super().__init__(shared)
+        self._withdrawals = withdrawals
+
+    async def choose(
+        self,
+        selection: Selection,
+        routes: Sequence[Route],
+        *,
+        after: int,
+        until: Mark,
+        limit: int,
+    ) -> Sequence[ReplayCandidate]:
+        return await self._reader.read(
+            lambda db: choose(db, selection, routes, after=after, until=until, limit=limit)
+        )
+
+    async def open(
+        self, replay: Replay, deliveries: Sequence[PlannedDelivery], *, cursor: int, now_ms: int
+    ) -> Replay:
+        # Below the floor, the free space is for deliveries that are pending already.
+        self._room.require()
+        step = Opening(replay.id, deliveries, cursor, now_ms)
+        opened, _ = await self._writer.transact(
+            lambda db: open_deliveries(db, step, self._shared.turns), self._count_opened
+        )
+        return opened
+
+    def _count_opened(self, result: tuple[Replay, Moved]) -> None:
+        self._shared.count(result[1])
+
+    async def end(self, replay: Replay, state: ReplayState, *, now_ms: int) -> Replay:
+        if state != "cancelled":
+            return await self._end(replay.id, state, now_ms)
+        cancelled = self._shared.cancelled
+        cancelled.add(replay.id)
+        try:
+            ended = await self._end(replay.id, state, now_ms)
+        except StoreError:
+            cancelled.discard(replay.id)
+            raise
+        if ended.state != "cancelled":
+            cancelled.discard(replay.id)
+            return ended
+        # After the end is stored: an attempt that failed before left its delivery pending, and one
+        # that fails later takes it back itself.
+        try:
+            return await self._withdrawals.withdraw(replay.id)
+        except StoreError:
+            self._withdrawals.start([replay.id])
+            raise
 
 
 def choose(
@@ -69,34 +134,6 @@ def _standing(
     return standing
 
 
-def replays(db: sqlite3.Connection, *, before: int | None, limit: int) -> list[Replay]:
-    """Return the newest replays."""
-    where, values = all_of(("id < ?", [before]))
-    sql = f"SELECT {_REPLAY} FROM replays WHERE {where} ORDER BY id DESC LIMIT ?"
-    return [_replay(row) for row in db.execute(sql, (*values, limit))]
-
-
-def running(db: sqlite3.Connection) -> list[Replay]:
-    """Return the running replays, oldest first."""
-    sql = f"SELECT {_REPLAY} FROM replays WHERE state = 'running' ORDER BY id"
-    return [_replay(row) for row in db.execute(sql)]
-
-
-def replay(db: sqlite3.Connection, number: int) -> Replay | None:
-    """Return one replay."""
-    row = db.execute(f"SELECT {_REPLAY} FROM replays WHERE id = ?", (number,)).fetchone()
-    return None if row is None else _replay(row)
-
-
-def _replay(row: Row) -> Replay:
-    number, created_ms, text, state, total, opened, cursor, event, attempt, ended_ms = row
-    selection, until = msgspec.json.decode(text, type=Selection), Mark(event, attempt)
-    return Replay(number, created_ms, selection, state, total, opened, cursor, until, ended_ms)
-
-
-def under_way(db: sqlite3.Connection, number: int) -> dict[str, int]:
-    """Count the pending deliveries of a replay by sink."""
-    sql = """
-SELECT sink, count(*) FROM deliveries WHERE status = 'pending' AND replay = ? GROUP BY sink
-"""
-    return dict(db.execute(sql, (number,)).fetchall())
+def replaying(db: sqlite3.Connection) -> dict[str, int]:
+    """Return the start of the oldest replay with pending deliveries, by sink."""
+    return dict(db.execute(_REPLAYING).fetchall())

@@ -50,7 +50,7 @@ _INCREMENTAL = 2
 Remove = Callable[[sqlite3.Connection, list[Row]], Counter[str]]
 
 
-class Step(msgspec.Struct, frozen=True):
+class RetentionStep(msgspec.Struct, frozen=True):
     """Rows to remove in one transaction; `more` if another step may follow at once."""
 
     rows: list[Row]
@@ -87,7 +87,7 @@ class Sweep:
         )
         self._round = Round(len(self._phases))
 
-    def find(self, db: sqlite3.Connection, *, now_ms: int) -> Step:
+    def find(self, db: sqlite3.Connection, *, now_ms: int) -> RetentionStep:
         """Find the next expired rows; the last step of a round has `more` False."""
         if self._round.is_over:
             step = find_space(db)
@@ -98,7 +98,7 @@ class Sweep:
         ends = db.execute(_ENDS.format(table=phase.table), (self._round.start,)).fetchone()
         window = self._round.window(*ends)
         if window is None:
-            return Step([], phase.removal, more=True)
+            return RetentionStep([], phase.removal, more=True)
         sql = _OLD.format(
             size=phase.size, table=phase.table, is_old=_is_old(phase.keep), more=phase.more
         )
@@ -106,7 +106,7 @@ class Sweep:
         old = db.execute(sql, values).fetchall()
         rows = [row[:1] for row in within_bytes(old, STEP_BYTES, lambda row: row[1])]
         self._round.looked(window, [key for key, _ in old], [key for (key,) in rows])
-        return Step(rows, phase.removal, more=True)
+        return RetentionStep(rows, phase.removal, more=True)
 
 
 def _is_old(keep: Keep) -> str:
@@ -122,12 +122,12 @@ def _glob(value: str | int) -> str | int:
     return value.replace("[!", "[^") if isinstance(value, str) else value
 
 
-def find_space(db: sqlite3.Connection) -> Step:
+def find_space(db: sqlite3.Connection) -> RetentionStep:
     """Find pages to give back; a step without rows and `more` if there are few enough."""
     pages, free, mode = db.execute(_SPACE).fetchone()
     if mode == _INCREMENTAL and free > max(SPARE_PAGES, pages // SPARE_SHARE):
-        return Step([(VACUUM_PAGES,)], _shrink, more=True)
-    return Step([], _shrink, more=False)
+        return RetentionStep([(VACUUM_PAGES,)], _shrink, more=True)
+    return RetentionStep([], _shrink, more=False)
 
 
 def steps_of_space(db: sqlite3.Connection) -> int:

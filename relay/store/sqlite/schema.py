@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from relay.core.errors import StoreBroken, StoreFull
-from relay.store.migrations import Schema, Step, require_served, steps_of
+from relay.store.migrations import Migration, Schema, require_served, steps_of
 from relay.store.sqlite.driver import sqlite3
 
 _TABLE = """
@@ -31,7 +31,7 @@ original."""
 _FOLDER = Path(__file__).parent / "migrations"
 
 
-def steps() -> tuple[Step, ...]:
+def steps() -> tuple[Migration, ...]:
     """Return the migrations, ordered by number."""
     return steps_of(_FOLDER)
 
@@ -92,7 +92,7 @@ def _is_foreign(db: sqlite3.Connection) -> bool:
     return bool(tables) and "migrations" not in tables
 
 
-def _apply(db: sqlite3.Connection, step: Step, now_ms: int) -> None:
+def _apply(db: sqlite3.Connection, step: Migration, now_ms: int) -> None:
     digest = hashlib.sha256(step.sql.encode()).hexdigest()
     # `executescript` takes no parameters; our own file names and numbers need no quoting.
     record = (

@@ -117,7 +117,7 @@ class Wiper:
         last = await self._reader.run(lambda db: db.execute(_LAST).fetchone()[0])
         if await self._fill_gaps():
             await self._truncate_log()
-        await self._writer.execute(queries.REMEMBER, "wiped", last)
+        await self._writer.execute(queries.REMEMBER, ("wiped", last))
 
     async def _fill_gaps(self) -> bool:
         """Scan the database once; True if there was something to overwrite."""

@@ -10,6 +10,8 @@ from relay.core.delivery import Delivery, Status
 from relay.core.routing import Verdict
 from relay.store.keyed_digests import PersonDigests, TokenDigests
 from relay.store.ordering import OrderingKeys
+from relay.store.repository import Repository
+from relay.store.sql import Database
 from relay.store.sqlite.disk import Room
 from relay.store.sqlite.driver import Connection
 from relay.store.sqlite.group_commit import GroupCommit
@@ -19,14 +21,14 @@ from relay.store.sqlite.secure_delete import Wiper
 
 
 class Shared(msgspec.Struct, frozen=True, kw_only=True):
-    """Made once by `open_store`; one process holds the store, so leases are kept in memory."""
+    """Fulfils `relay.store.repository.Connections`; made once by `open_store`.
+
+    One process holds the store, so leases are kept in memory.
+    """
 
     leaser: Connection
-    """Reads for deliveries, which no other read delays."""
     reader: Connection
-    """Reads for operators."""
     searcher: Connection
-    """Reads for operators that may scan the whole store."""
     pager: Connection
     """Reads for operators' pages, in short steps."""
     writer: GroupCommit
@@ -47,6 +49,23 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True):
     superseded: dict[int, Collection[str]] = msgspec.field(default_factory=dict)
     """Reconstructions that are being superseded, by the numbers of their events: the sinks that
     keep their delivery. Those of other sinks must not be leased."""
+
+    @property
+    def background(self) -> GroupCommit:
+        """One connection writes all."""
+        return self.writer
+
+    async def draw(self, _: str, /) -> None:
+        """Leave it to the insertion."""
+
+    def require_room(self) -> None:
+        self.room.require()
+
+    def announce(self, _: Database, /, *, sink_to_try: str | None = None) -> None:
+        """There is no other relay."""
+
+    def overwrite(self, _: str, /) -> None:
+        self.wiper.start()
 
     def is_withdrawn(self, delivery: Delivery) -> bool:
         """Whether its sink gets the original in its place, or may soon."""
@@ -70,12 +89,14 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True):
                 self.ended[sink] -= change
 
 
-class Part:
-    """A part of a store."""
+class SqliteRepository(Repository):
+    """A subject of the store, with what only SQLite has."""
+
+    _reader: Connection
+    _searcher: Connection
 
     def __init__(self, shared: Shared) -> None:
+        super().__init__(shared)
         self._shared = shared
-        self._reader = shared.reader
-        self._searcher = shared.searcher
         self._writer = shared.writer
         self._room = shared.room

@@ -4,7 +4,7 @@ One process holds the store, so leases are kept in memory: after a crash all pen
 due again. A lease on disk would cost a write per send, and an expiry to wait for after a crash.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext, suppress
 from functools import partial
 from pathlib import Path
@@ -23,7 +23,7 @@ from relay.store import (
     Backlog,
     EngineVersion,
     FirstDue,
-    Lease,
+    LeasedBatch,
     Offer,
     Space,
     StoreSettings,
@@ -31,12 +31,19 @@ from relay.store import (
     Tier,
     tiers,
 )
+from relay.store.audit import Audit
+from relay.store.overview import Overview, overview
 from relay.store.ownership import SoleOwner
+from relay.store.paused_sinks import PausedSinks
+from relay.store.search import Search
+from relay.store.sessions import Sessions
+from relay.store.sink_states import SinkStates
 from relay.store.sqlite import accept as acceptance
 from relay.store.sqlite import (
     disk,
     driver,
     due,
+    operator_queries,
     preflight,
     queries,
     retention,
@@ -45,29 +52,26 @@ from relay.store.sqlite import (
 from relay.store.sqlite import settle as settling
 from relay.store.sqlite.absences import SqliteAbsences
 from relay.store.sqlite.audience import SqliteAudience
-from relay.store.sqlite.audit import SqliteAudit
 from relay.store.sqlite.backup import SqliteBackups
+from relay.store.sqlite.dead_letters import SqliteDeadLetters
 from relay.store.sqlite.driver import sqlite3
+from relay.store.sqlite.events import SqliteEvents
 from relay.store.sqlite.files import Files
 from relay.store.sqlite.filter_builder import FilterBuilder
 from relay.store.sqlite.group_commit import Statement
 from relay.store.sqlite.handover import hand_over
 from relay.store.sqlite.integrity import SqliteInspections, check
-from relay.store.sqlite.operations import SqliteOperations
 from relay.store.sqlite.personal_data import SqlitePersonalDataSteps
 from relay.store.sqlite.quarantine import SqliteQuarantine
 from relay.store.sqlite.reconstructions import SqliteReconstructions
-from relay.store.sqlite.sessions import SqliteSessions
+from relay.store.sqlite.replays import SqliteReplays, replaying
 from relay.store.sqlite.settings import SqliteSettings
 from relay.store.sqlite.shared import Shared
-from relay.store.sqlite.sink_states import SqliteSinkStates
-from relay.store.sqlite.statistics import SqliteSteps
-from relay.store.sqlite.unreadable import SqliteUnreadable
 from relay.store.sqlite.withdrawals import Withdrawals
+from relay.store.statistics import Statistics
 from relay.store.stepwise_personal_data import StepwisePersonalData
-from relay.store.stepwise_search import StepwiseSearch
-from relay.store.stepwise_statistics import StepwiseStatistics
 from relay.store.totals import Totals
+from relay.store.unreadable import UnreadableRequests
 
 T = TypeVar("T")
 
@@ -116,21 +120,26 @@ class SqliteStore:
         """The last event when the round of retention began; later ones need not be counted."""
         self._withdrawals = Withdrawals(shared)
         self.ownership = SoleOwner()
-        self.operations = SqliteOperations(shared, self._withdrawals)
-        self.search = StepwiseSearch(shared.pager, search.QUERIES, clock)
-        self.audit = SqliteAudit(shared)
+        self.events = SqliteEvents(shared)
+        self.dead_letters = SqliteDeadLetters(shared)
+        self.replays = SqliteReplays(shared, self._withdrawals)
+        self.paused_sinks = PausedSinks(shared)
+        self.search = Search(shared.pager, search.QUERIES, clock)
+        self.audit = Audit(shared)
         self.absences = SqliteAbsences(shared)
         self.audience = SqliteAudience(shared)
         self.reconstructions = SqliteReconstructions(shared, accept, self.audience)
-        self.statistics = StepwiseStatistics(SqliteSteps(shared), clock)
+        self.statistics = Statistics(
+            shared, clock, last=partial(shared.reader.read, operator_queries.newest)
+        )
         self.personal_data = StepwisePersonalData(
             SqlitePersonalDataSteps(shared), shared.digests, clock
         )
-        self.unreadable = SqliteUnreadable(shared)
+        self.unreadable = UnreadableRequests(shared)
         self.quarantine = SqliteQuarantine(shared)
-        self.sessions = SqliteSessions(shared)
+        self.sessions = Sessions(shared)
         self.request_budgets = ProcessBudgets(monotonic=clock.monotonic)
-        self.sink_states = SqliteSinkStates(shared)
+        self.sink_states = SinkStates(shared, skew_ms=0)
         self.backups = SqliteBackups(self.path, min_free=settings.min_free)
         self.inspections = SqliteInspections(self.path)
 
@@ -188,7 +197,7 @@ class SqliteStore:
         self._shared.room.require()
         return await self._writer.submit(acceptance.keep, unreadable, stored)
 
-    async def lease(self, sink: str, *, now_ms: int, limits: Mapping[Tier, int]) -> Lease:
+    async def lease(self, sink: str, *, now_ms: int, limits: Mapping[Tier, int]) -> LeasedBatch:
         # Excludes the leases from before the read: a delivery that is settled during the read is
         # no longer leased, but the reader may still see it as pending.
         find = partial(
@@ -289,6 +298,11 @@ class SqliteStore:
             lambda db: queries.first_due(db, sinks, now_ms=now_ms, cancelled=cancelled)
         )
 
+    async def overview(self, sinks: Collection[str]) -> Overview:
+        return await self._shared.reader.read(
+            lambda db: overview(db, sinks, replaying_ms=replaying(db))
+        )
+
     async def probe(self, *, size: int) -> None:
         self._shared.room.require()
         await self._writer.submit(self._probe, size)
@@ -368,4 +382,4 @@ class SqliteStore:
         """Raises StoreBroken if the last check of the files finds damage."""
         # Without the mark, the next start only reads the whole file.
         with suppress(StoreUnavailable):
-            await self._writer.execute(queries.REMEMBER, "clean", 1)
+            await self._writer.execute(queries.REMEMBER, ("clean", 1))

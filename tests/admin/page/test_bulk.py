@@ -12,7 +12,6 @@ import pytest
 
 from relay.admin.page import jobs
 from relay.delivery import replayer
-from relay.store.sqlite import operations
 from tests import service
 from tests.admin.page.document import Element
 from tests.admin.page.visiting import ADA, ADMIN, VIEWER_TOKEN, Visitor, visiting
@@ -172,14 +171,14 @@ async def test_a_count_is_stopped(start: Start, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(replayer, "STEP_EVENTS", 1)
     async with start() as relay, visiting(relay) as visitor:
         await fill(relay)
-        choose = relay.service.replayer._operations.choose
+        choose = relay.service._store.replays.choose
 
         async def hang(*given: Any, after: int, **more: Any) -> Any:
             if after:
                 await forever.wait()
             return await choose(*given, after=after, **more)
 
-        monkeypatch.setattr(relay.service.replayer._operations, "choose", hang)
+        monkeypatch.setattr(relay.service._store.replays, "choose", hang)
         chosen = await visitor.see("/events/replay?outcome=dead")
         page = await visitor.submit(chosen.form("/events/replay"))
         async with asyncio.timeout(PATIENCE_S):
@@ -189,7 +188,7 @@ async def test_a_count_is_stopped(start: Start, monkeypatch: pytest.MonkeyPatch)
         stopped = await visitor.submit(stop)
         assert title(stopped) == "Stopped"
         assert "Nothing was changed." in stopped.by_id("job").text
-        monkeypatch.setattr(relay.service.replayer._operations, "choose", choose)
+        monkeypatch.setattr(relay.service._store.replays, "choose", choose)
         again = await visitor.submit(stopped.form("/events/replay"))
         assert title(await settled(visitor, again)) == "Replay 3 deliveries?"
 
@@ -254,20 +253,20 @@ async def test_everything_is_discarded_only_if_that_is_typed(start: Start) -> No
 async def test_a_discard_is_stopped_between_two_steps_and_tells_its_result(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(operations, "DISCARD_STEP_ROWS", 1)
+    monkeypatch.setattr("relay.store.dead_letters.DISCARD_STEP_ROWS", 1)
     async with start() as relay, visiting(relay) as visitor:
         await fill(relay)
         page = await counted(visitor, "/events/discard?sink=leads")
         reached, released = asyncio.Event(), asyncio.Event()
-        store = relay.service._store.operations
-        discard = store.discard
+        dead_letters = relay.service._store.dead_letters
+        discard = dead_letters.discard
 
         async def paused(selection: Any, *, now_ms: int, goes_on: Callable[[int], bool]) -> int:
             reached.set()
             await released.wait()
             return await discard(selection, now_ms=now_ms, goes_on=goes_on)
 
-        monkeypatch.setattr(store, "discard", paused)
+        monkeypatch.setattr(dead_letters, "discard", paused)
         running = await visitor.submit(confirm(page))
         assert title(running) == "Discarding dead letters"
         await until(reached.is_set, what="the discard's start")

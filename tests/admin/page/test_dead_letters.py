@@ -15,7 +15,7 @@ from relay.admin.page import visit
 from relay.admin.page.filters import REASON_MAX
 from relay.admin.page.views.dead_letters import section as view
 from relay.admin.page.views.dead_letters.section import cause_of
-from relay.store.records import Reason
+from relay.store.dead_letters import Reason
 from relay.store.sqlite.driver import sqlite3
 from tests import service
 from tests.admin.page.document import Element

@@ -115,7 +115,7 @@ async def test_a_search_whose_time_runs_out_says_how_far_it_got_and_goes_on(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(view, "BUDGET_MS", 0)
-    monkeypatch.setattr("relay.store.stepwise_search.STEP_ROWS", 2)
+    monkeypatch.setattr("relay.store.search.STEP_ROWS", 2)
     async with start() as relay, visiting(relay) as visitor:
         await send(relay, body("needle"), *(body(f"e{number}") for number in range(5)))
         page = await visitor.see("/events?words=needle")

@@ -2,7 +2,7 @@
 
 from relay.admin.page.views.sinks.sink import strip_of
 from relay.core.minutes import DAY_MS, HOUR_MS
-from relay.store.sink_states import Span
+from relay.store.sink_states import StateSpan
 
 NOW_MS = 10 * DAY_MS
 
@@ -10,9 +10,9 @@ NOW_MS = 10 * DAY_MS
 def test_a_strip_says_how_long_each_state_lasted() -> None:
     strip = strip_of(
         [
-            Span("active", NOW_MS - DAY_MS, NOW_MS - 3 * HOUR_MS),
-            Span("parked", NOW_MS - 3 * HOUR_MS, NOW_MS - HOUR_MS),
-            Span("active", NOW_MS - HOUR_MS, None),
+            StateSpan("active", NOW_MS - DAY_MS, NOW_MS - 3 * HOUR_MS),
+            StateSpan("parked", NOW_MS - 3 * HOUR_MS, NOW_MS - HOUR_MS),
+            StateSpan("active", NOW_MS - HOUR_MS, None),
         ],
         DAY_MS,
         NOW_MS,
@@ -24,9 +24,9 @@ def test_a_strip_says_how_long_each_state_lasted() -> None:
 
 def test_times_without_a_state_are_unknown_also_before_the_first() -> None:
     spans = [
-        Span("active", NOW_MS - 4 * HOUR_MS, NOW_MS - 2 * HOUR_MS),
-        Span(None, NOW_MS - 2 * HOUR_MS, NOW_MS - HOUR_MS),
-        Span("paused", NOW_MS - HOUR_MS, None),
+        StateSpan("active", NOW_MS - 4 * HOUR_MS, NOW_MS - 2 * HOUR_MS),
+        StateSpan(None, NOW_MS - 2 * HOUR_MS, NOW_MS - HOUR_MS),
+        StateSpan("paused", NOW_MS - HOUR_MS, None),
     ]
     assert strip_of(spans, DAY_MS, NOW_MS).text == "active 2 h, paused 1 h, unknown 21 h"
     assert strip_of([], DAY_MS, NOW_MS).text == "unknown 1 d"
@@ -34,7 +34,7 @@ def test_times_without_a_state_are_unknown_also_before_the_first() -> None:
 
 def test_states_from_before_the_time_do_not_count() -> None:
     spans = [
-        Span("parked", NOW_MS - 5 * DAY_MS, NOW_MS - 2 * DAY_MS),
-        Span("active", NOW_MS - 2 * DAY_MS, None),
+        StateSpan("parked", NOW_MS - 5 * DAY_MS, NOW_MS - 2 * DAY_MS),
+        StateSpan("active", NOW_MS - 2 * DAY_MS, None),
     ]
     assert strip_of(spans, DAY_MS, NOW_MS).text == "active 1 d"

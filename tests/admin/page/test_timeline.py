@@ -7,10 +7,10 @@ from relay.admin.page.views.events.timeline import Timeline, timeline
 from relay.core.delivery import Status
 from relay.core.flow import Flow
 from relay.core.sink_status import SinkStatus
-from relay.store.records import AttemptRecord, DeliveryRecord, EventRecord, Queued
+from relay.store.events import AttemptRecord, DeliveryRecord, EventRecord, Queued
 from relay.store.replays import Mark, Replay
 from relay.store.selection import Selection
-from relay.store.sink_states import Span
+from relay.store.sink_states import StateSpan
 
 START_MS = 1_700_000_000_000
 
@@ -70,7 +70,9 @@ def waiting(
 
 
 def test_gaps_are_counted_from_the_end_of_the_longest_attempt_and_name_the_sink_s_state() -> None:
-    states = {"crm": [Span(state="parked", from_ms=START_MS + 20_000, to_ms=START_MS + 30_000)]}
+    states = {
+        "crm": [StateSpan(state="parked", from_ms=START_MS + 20_000, to_ms=START_MS + 30_000)]
+    }
     steps = laid_out(
         attempt(100, duration_ms=10_000),
         attempt(200, "delivered", sink="sales"),

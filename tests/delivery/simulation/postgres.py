@@ -73,7 +73,7 @@ class PostgresMember:
             return cast("Connection", connected)
 
         self.ownership = SimulatedOwnership(tables, UUID(int=number), lost=lost)
-        self.operations = Operations(tables, connection())
+        self.paused_sinks = PausedSinks(tables, connection())
         self._control = BlockingConnection(line, lambda count: partial(_now_ns, server, count))
         leaser, reader = connection(), connection()
         self.sink_states = SinkStates(tables, leaser, connection())
@@ -267,8 +267,8 @@ class SinkStates:
         return LeftState(last, since_ms, shown[-1:] == ["parked"])
 
 
-class Operations:
-    """What operators have ordered: here, which sinks are paused."""
+class PausedSinks:
+    """The sinks that operators have paused."""
 
     def __init__(self, tables: Tables, connection: "Connection") -> None:
         self._tables = tables
@@ -284,5 +284,5 @@ class Operations:
     async def retry(self, sink: str) -> None:
         """Its dispatcher is of the same relay."""
 
-    async def paused(self) -> Mapping[str, int]:
+    async def all(self) -> Mapping[str, int]:
         return await self._connection.read(lambda db: dict(self._tables.paused))

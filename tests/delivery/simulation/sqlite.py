@@ -14,9 +14,9 @@ from relay.core.config_values import Size
 from relay.core.delivery import Status
 from relay.core.event import Event, Outcome
 from relay.core.routing import Verdict
-from relay.store import Offer
+from relay.store import Offer, keyed_digests
 from relay.store.ordering import OrderingKeys
-from relay.store.sqlite import accept, id_periods, keys, ordering, queries, schema, settle
+from relay.store.sqlite import accept, id_periods, ordering, queries, schema, settle
 from relay.store.sqlite.driver import Connection, sqlite3
 from relay.store.sqlite.filter_builder import FilterBuilder
 from relay.store.sqlite.group_commit import GroupCommit
@@ -69,7 +69,7 @@ class SqliteEngine:
         ids = KnownIds.of_store(db, id_periods.of(accept.last_number(db) + 1))
         ids.recall(db)
         turns = OrderingKeys(b"simulated")
-        digests, tokens = keys.digests(db)
+        digests, tokens = keyed_digests.digests(db)
         leaser, reader = connection(), connection()
         files = cast("Files", Intact())
         room = cast("Room", Intact())

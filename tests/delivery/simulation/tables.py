@@ -20,9 +20,9 @@ from relay.core.event import Event
 from relay.core.sink_status import State
 from relay.store import Tier
 from relay.store.postgres import due, due_queries, settle
-from relay.store.postgres.confirmation import CONFIRM
 from relay.store.postgres.driver import Query
 from relay.store.postgres.due_queries import LEASE_BYTES_MAX
+from relay.store.postgres.write_queue import CONFIRM
 
 Place = tuple[int, int]
 """Due time and event: the order of the indexes."""

@@ -21,8 +21,14 @@ from relay.core.errors import (
 )
 from relay.store.copy_result import CopyResult
 from relay.store.copying import transfer
-from relay.store.copying.tables import COLUMNS_LEFT_OUT, LEFT_OUT, STATE_LEFT_OUT, TABLES, Table
-from relay.store.copying.target import Target
+from relay.store.copying.tables import (
+    COLUMNS_LEFT_OUT,
+    LEFT_OUT,
+    STATE_LEFT_OUT,
+    TABLES,
+    CopiedTable,
+)
+from relay.store.copying.target import TargetSchema
 from relay.store.postgres.driver import Database
 from relay.store.postgres.schema import COPYING
 from relay.store.sqlite import disk
@@ -64,7 +70,7 @@ async def create(path: Path) -> None:
     await (await open_store(SqliteSettings(path=str(path)), clock=ManualClock())).close()
 
 
-def fill(db: sqlite3.Connection, table: Table) -> None:
+def fill(db: sqlite3.Connection, table: CopiedTable) -> None:
     columns = db.execute(f"PRAGMA table_info({table.name})").fetchall()
     for number in range(1, ROWS + 1):
         row = [value(table.name, column, kind, number) for _, column, kind, *_ in columns]
@@ -221,12 +227,12 @@ async def test_no_relay_opens_a_copy_that_is_not_whole(
 def test_a_difference_is_found_and_keeps_the_schema_closed(
     path: Path, postgres_place: PostgresPlace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write = Target.write
+    write = TargetSchema.write
 
-    def damaging(self: Any, table: Table, columns: Any, batch: list[Any]) -> None:
+    def damaging(self: Any, table: CopiedTable, columns: Any, batch: list[Any]) -> None:
         write(self, table, columns, batch[:-1] if table.name == "audience" else batch)
 
-    monkeypatch.setattr(Target, "write", damaging)
+    monkeypatch.setattr(TargetSchema, "write", damaging)
     copied = copy(path, postgres_place)
     assert [each.table for each in copied if not each.is_same] == ["audience"]
     (marked,) = postgres_place.rows("SELECT count(*) FROM relay.state WHERE name = %s", COPYING)

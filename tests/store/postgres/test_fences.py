@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 
-from relay.store import Lease, Store
+from relay.store import LeasedBatch, Store
 from relay.store.postgres.fences import HISTORY, Fence
 from relay.store.postgres.opening import open_store
 from tests.conftest import ManualClock
@@ -142,7 +142,7 @@ async def test_a_stale_fence_leases_nothing(
             postgres_place.rows("UPDATE relay.ownership SET expires_at = clock_timestamp()")
         else:
             holder.fences["sales"] = holder.fences["sales"]._replace(history="0000FFFF")
-        assert await lease(store) == Lease((), None)
+        assert await lease(store) == LeasedBatch((), None)
         assert holder.refused == [("sales", holder.fences["sales"])]
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from relay.core.clock import SystemClock
 from relay.core.errors import StoreUnavailable
-from relay.store import Lease, Store
+from relay.store import LeasedBatch, Store
 from relay.store.postgres import due_queries as queries
 from relay.store.postgres import leases
 from relay.store.postgres.due_queries import DueDeliveries
@@ -22,7 +22,7 @@ from tests.store.conformance import OTHER, accept, event, ids, lease, settlement
 from tests.store.ordering import of_key
 from tests.store.places import PostgresPlace
 
-Started = Callable[[Store], Awaitable[asyncio.Task[Lease]]]
+Started = Callable[[Store], Awaitable[asyncio.Task[LeasedBatch]]]
 
 
 def at(due_ms: int, event: int = 0) -> Position:
@@ -249,7 +249,7 @@ async def during_a_read(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Starte
         assert go_on.wait(60)
         return found
 
-    async def start(store: Store) -> asyncio.Task[Lease]:
+    async def start(store: Store) -> asyncio.Task[LeasedBatch]:
         under_way = asyncio.create_task(lease(store))
         assert await asyncio.to_thread(read.wait, 60)
         return under_way

@@ -12,21 +12,19 @@ from msgspec import structs
 from msgspec.structs import fields
 from psycopg import sql
 
-from relay.store import Store
+from relay.store import Store, replays
 from relay.store.ownership import MAINTENANCE
 from relay.store.postgres import (
     candidates,
+    dead_letters,
     missed,
     operator_queries,
     operator_writes,
-    related,
-    unreadable,
 )
 from relay.store.postgres.driver import Database
 from relay.store.postgres.opening import open_store
-from relay.store.postgres.operator_writes import Opening
 from relay.store.postgres.shared import Shared
-from relay.store.replays import PlannedDelivery
+from relay.store.replays import Opening, PlannedDelivery
 from relay.store.selection import Selection
 from tests.conftest import NOW_MS, ManualClock
 from tests.store.conformance import OTHER, TAKES, accept, lease
@@ -86,15 +84,13 @@ async def until(store: Store, expected: dict[tuple[str, str], str]) -> None:
 
 
 async def test_a_replay_that_is_begun_twice_is_one_replay(store: Store) -> None:
-    mark = await store.operations.newest()
-    number = await shared(store).reader.read(operator_writes.draw_number)
-    named: dict[str, Any] = {"total": 1, "until": mark, "now_ms": NOW_MS}
-    first, second = await twice(
-        store, lambda db: operator_writes.begin(db, number, Selection(), **named)
-    )
+    mark = await store.events.newest()
+    number = await shared(store).draw("replays")
+    values = {"id": number, "now": NOW_MS, "selection": "{}", "total": 1, "until": 0, "attempt": 0}
+    first, second = await twice(store, lambda db: replays.begin(db, values))
     assert first == second
-    assert await store.operations.replays(before=None, limit=9) == [first]
-    another = await store.operations.begin(Selection(), **named)
+    assert await store.replays.newest(before=None, limit=9) == [first]
+    another = await store.replays.begin(Selection(), total=1, until=mark, now_ms=NOW_MS)
     assert another.id > first.id
 
 
@@ -102,7 +98,7 @@ async def test_a_write_that_runs_twice_says_each_time_what_was_done(store: Store
     await accept(store, event("a"), event("b"))
     await settle(store, "dead")
     letters = [(1, "sales")]
-    assert await twice(store, lambda db: operator_writes.discard(db, letters, NOW_MS)) == [1, 1]
+    assert await twice(store, lambda db: dead_letters.discard(db, letters, NOW_MS)) == [1, 1]
     begun = await replay(store, Selection(), 1)
     step = Opening(begun.id, [PlannedDelivery(2, "sales", "key")], 2, NOW_MS)
     opened = await twice(
@@ -110,10 +106,10 @@ async def test_a_write_that_runs_twice_says_each_time_what_was_done(store: Store
     )
     assert [each.opened for each in opened] == [2, 2]
     given_up = await twice(
-        store, lambda db: operator_writes.give_up(db, 2, "sales", now_ms=NOW_MS + 1)
+        store, lambda db: dead_letters.give_up(db, 2, "sales", now_ms=NOW_MS + 1)
     )
     assert given_up == [True, True]
-    assert not await store.operations.give_up(1, "crm", now_ms=NOW_MS)
+    assert not await store.dead_letters.give_up(1, "crm", now_ms=NOW_MS)
 
 
 async def test_each_owner_withdraws_deliveries_that_are_not_in_flight(
@@ -129,21 +125,21 @@ async def test_each_owner_withdraws_deliveries_that_are_not_in_flight(
         begun = await replay(one, Selection(), 1, 2)
         begun = await replay_more(one, begun.id, 1, sink="crm")
         (flying, *_) = (await lease(one, limit=1)).deliveries
-        await other.operations.end(begun, "cancelled", now_ms=NOW_MS)
+        await other.replays.end(begun, "cancelled", now_ms=NOW_MS)
         done = dict.fromkeys((await statuses(one)), "delivered")
         await until(one, done | {(flying.event.id, "sales"): "pending"})
         one.release([flying])
         await until(one, done)
-        ended = await other.operations.replay(begun.id)
+        ended = await other.replays.one(begun.id)
         assert ended is not None
         assert (ended.state, ended.opened) == ("cancelled", 0)
 
 
 async def replay_more(store: Store, number: int, seq: int, *, sink: str) -> Any:
-    running = await store.operations.replay(number)
+    running = await store.replays.one(number)
     assert running is not None
     planned = [PlannedDelivery(seq, sink)]
-    return await store.operations.open(running, planned, cursor=seq, now_ms=NOW_MS)
+    return await store.replays.open(running, planned, cursor=seq, now_ms=NOW_MS)
 
 
 async def test_deliveries_of_sinks_without_an_owner_are_withdrawn_by_the_cancelling_relay(
@@ -152,7 +148,7 @@ async def test_deliveries_of_sinks_without_an_owner_are_withdrawn_by_the_cancell
     async with owning(postgres_place, clock, "crm") as store:
         await accept(store, event("a"), verdicts=[])
         begun = await replay(store, Selection(), 1, sink="gone")
-        ended = await store.operations.end(begun, "cancelled", now_ms=NOW_MS)
+        ended = await store.replays.end(begun, "cancelled", now_ms=NOW_MS)
         assert ended.opened == 0
         assert await statuses(store) == {}
 
@@ -166,7 +162,7 @@ async def test_many_are_withdrawn_in_steps(store: Store, monkeypatch: pytest.Mon
     for seq in range(1, 11):
         begun = await replay_more(store, begun.id, seq, sink="crm")
     assert begun.opened == 20
-    ended = await store.operations.end(begun, "cancelled", now_ms=NOW_MS)
+    ended = await store.replays.end(begun, "cancelled", now_ms=NOW_MS)
     assert ended.opened == 0
     assert set((await statuses(store)).values()) == {"delivered"}
 
@@ -189,16 +185,15 @@ async def test_text_that_cannot_be_stored_fails_no_query(store: Store, name: str
     await settle(store, "dead", reason="refused")
     text: dict[str, Any] = {name: "a\0\ud800"}
     odd = Selection(**text)
-    operations = store.operations
-    mark = await operations.newest()
-    assert await operations.events(odd, ROUTES, limit=9) == []
-    assert await operations.dead_letters(odd, limit=9) == []
-    assert await operations.reasons(odd) == []
-    assert await operations.discard(odd, now_ms=NOW_MS) == 0
-    assert await operations.choose(odd, ROUTES, after=0, until=mark, limit=9) == []
-    assert await operations.named("a\0\ud800", source="\0", limit=9) == []
-    assert not await operations.has_kind("\0\ud800")
-    assert not await operations.give_up(1, "\0\ud800", now_ms=NOW_MS)
+    mark = await store.events.newest()
+    assert await store.events.page(odd, ROUTES, limit=9) == []
+    assert await store.dead_letters.newest(odd, limit=9) == []
+    assert await store.dead_letters.reasons(odd) == []
+    assert await store.dead_letters.discard(odd, now_ms=NOW_MS) == 0
+    assert await store.replays.choose(odd, ROUTES, after=0, until=mark, limit=9) == []
+    assert await store.events.named("a\0\ud800", source="\0", limit=9) == []
+    assert not await store.events.has_kind("\0\ud800")
+    assert not await store.dead_letters.give_up(1, "\0\ud800", now_ms=NOW_MS)
     assert (await store.search.find(odd, ROUTES, limit=9, budget_s=9)).events == []
     assert (await store.search.count(odd, ROUTES, budget_s=9)).events == 0
 
@@ -213,7 +208,7 @@ async def test_a_character_that_cannot_be_stored_hides_no_other_value_of_the_bod
     body = b'{"data":{"name":%s,"email":"ada\\u0040example.com","video":{"id":"v"}}}' % name
     await accept(store, structs.replace(event("odd"), body=body), event("plain"))
     for selection in (Selection(email="Ada@Example.com"), Selection(video="v")):
-        found = await store.operations.events(selection, ROUTES, limit=9)
+        found = await store.events.page(selection, ROUTES, limit=9)
         assert [each.id for each in found] == ["odd"]
 
 
@@ -226,10 +221,10 @@ async def test_missed_events_are_found_in_steps(
     await accept(store, *(event(f"e{n}") for n in range(9)))
     await accept(store, event("both"), verdicts=[TAKES, OTHER])
     selection = Selection(outcome="missed", sink="crm")
-    found = await store.operations.events(selection, ROUTES, limit=7)
+    found = await store.events.page(selection, ROUTES, limit=7)
     assert [each.id for each in found] == [f"e{n}" for n in range(8, 1, -1)]
-    mark = await store.operations.newest()
-    chosen = await store.operations.choose(selection, ROUTES, after=2, until=mark, limit=5)
+    mark = await store.events.newest()
+    chosen = await store.replays.choose(selection, ROUTES, after=2, until=mark, limit=5)
     assert [each.seq for each in chosen] == [3, 4, 5, 6, 7]
     assert (await store.search.count(selection, ROUTES, budget_s=9)).events == 9
 
@@ -239,8 +234,8 @@ async def test_a_step_of_a_replay_ends_when_its_bodies_are_large(
 ) -> None:
     monkeypatch.setattr("relay.store.postgres.replays._STEP_BYTES", 200)
     await accept(store, *(event(f"e{n}", {"x": "x" * 90}) for n in range(5)))
-    mark = await store.operations.newest()
-    chosen = await store.operations.choose(Selection(), ROUTES, after=0, until=mark, limit=9)
+    mark = await store.events.newest()
+    chosen = await store.replays.choose(Selection(), ROUTES, after=0, until=mark, limit=9)
     assert [each.seq for each in chosen] == [1, 2]
 
 
@@ -252,23 +247,16 @@ _LISTED = candidates.Listed("relay.deliveries", "event", "sink = %s AND status =
     [
         (operator_queries._DEAD.format(fits="TRUE"), (["a"], 9), "deliveries_dead"),
         (operator_queries._SINKS.format(belongs="status = 'dead'"), (), "deliveries_dead"),
-        (operator_queries._NAMES["source"], (), "events_source_id_key"),
+        (operator_queries._SOURCES, (), "events_source_id_key"),
         (operator_writes._OF_CANCELLED, (1, 0, 9), "deliveries_of_replay"),
         (_LISTED.within(range(9))[0], ("a", 0, 9), "deliveries_dead"),
-        (related._NEWEST.format(column="video"), (1, 1, 1, 9), "audience_of_video"),
-        (related._TOTAL.format(column="video"), (1, 1, 1), "audience_of_video"),
-        (
-            unreadable._FIND,
-            {"first": b"", "last": b"", "source": None, "limit": 9},
-            "unreadable_pkey",
-        ),
     ],
 )
 async def test_frequent_reads_use_an_index(
     store: Store,
     postgres_place: PostgresPlace,
     text: str,
-    values: tuple[Any, ...] | dict[str, Any],
+    values: tuple[Any, ...],
     index: str,
 ) -> None:
     del store

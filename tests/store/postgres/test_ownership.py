@@ -271,7 +271,7 @@ async def test_every_member_applies_each_order_even_if_it_owns_no_sink(
         idle.ownership.configure(())
         relays = [owner, idle]
         await until(lambda: [each.applied for each in relays] == [[set()]] * 2, 4, "no first look")
-        await owner.order(lambda db: orders.count_retry(db, "crm"))
+        await owner.order(lambda db: orders.count(db, "crm"))
         await until(
             lambda: [each.applied[-1] for each in relays] == [{"crm"}] * 2, 4, "no sink to be tried"
         )
@@ -284,7 +284,7 @@ async def test_every_member_applies_each_order_even_if_it_owns_no_sink(
 async def test_an_order_that_could_not_be_applied_is_applied_again(place: PostgresPlace) -> None:
     async with cluster(place, "a") as (relay,):
         relay.failing = True
-        await relay.order(lambda db: orders.count_retry(db, "crm"))
+        await relay.order(lambda db: orders.count(db, "crm"))
         await until(lambda: relay.applied.count({"crm"}) > 1, 4, "applied once")
         relay.failing = False
         before = len(relay.applied)

@@ -11,7 +11,8 @@ from relay.core.delivery import Status
 from relay.core.errors import NotReconciled
 from relay.core.event import Event
 from relay.store import Store
-from relay.store.postgres import acceptance_lock, reconstruct
+from relay.store.postgres import accept as acceptance
+from relay.store.postgres import reconstruct
 from relay.store.postgres.outstanding import REFRESH_S
 from relay.store.postgres.store import PostgresStore
 from tests.conftest import NOW_MS, ManualClock
@@ -168,7 +169,7 @@ async def test_a_reconstruction_waits_for_originals_that_are_being_accepted(
     one, other = members
     await one.reconstructions.announce("main")
     with transaction(postgres_place) as db:
-        db.execute(named(postgres_place, f"SELECT {acceptance_lock.SHARED}"))
+        db.execute(named(postgres_place, f"SELECT {acceptance.LOCK_SHARED}"))
         giving = asyncio.create_task(give(one, MADE))
         await until(lambda: postgres_place.rows(WAITING) != [], what="the wait for the lock")
         db.execute(

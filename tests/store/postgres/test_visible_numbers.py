@@ -26,7 +26,7 @@ async def store(postgres_place: PostgresPlace, clock: ManualClock) -> AsyncItera
 
 
 async def accepted(store: Store) -> list[str]:
-    return [each.id for each in await store.operations.accepted(0, limit=9)]
+    return [each.id for each in await store.events.accepted(0, limit=9)]
 
 
 async def test_an_event_that_is_committed_late_is_not_passed_over(
@@ -52,18 +52,18 @@ async def test_a_writer_that_takes_too_long_holds_up_what_follows_only(
         other.execute(sql.SQL(_INSERT).format(sql.Identifier(postgres_place.schema)))
         await accept(store, event("early"))
         assert await accepted(store) == ["first"]
-        assert await store.operations.accepted(1, limit=9) == []
+        assert await store.events.accepted(1, limit=9) == []
         other.rollback()
-    assert [each.id for each in await store.operations.accepted(1, limit=9)] == ["early"]
+    assert [each.id for each in await store.events.accepted(1, limit=9)] == ["early"]
 
 
 async def test_attempts_are_read_on_from_any_number(store: Store) -> None:
     await accept(store, event("a"), event("b"))
     for delivery in (await lease(store)).deliveries:
         await store.settle(settlement(delivery))
-    first, second = await store.operations.attempted(0, limit=9)
-    assert await store.operations.attempted(first.number, limit=9) == [second]
-    assert await store.operations.attempted(second.number, limit=9) == []
+    first, second = await store.events.attempted(0, limit=9)
+    assert await store.events.attempted(first.number, limit=9) == [second]
+    assert await store.events.attempted(second.number, limit=9) == []
 
 
 async def test_a_replay_goes_up_to_an_event_that_is_being_accepted(
@@ -74,9 +74,9 @@ async def test_a_replay_goes_up_to_an_event_that_is_being_accepted(
         other.execute(sql.SQL(_INSERT).format(sql.Identifier(postgres_place.schema)))
         await accept(store, event("early"))
         with pytest.raises(StoreUnavailable, match="writes the table events has been under way"):
-            await store.operations.newest()
+            await store.events.newest()
         monkeypatch.setattr(visible_numbers, "PATIENCE_S", 30.0)
-        looking = asyncio.create_task(store.operations.newest())
+        looking = asyncio.create_task(store.events.newest())
         await asyncio.sleep(0.05)
         assert not looking.done()
         assert await accept(store, event("not held up")) == ["accepted"]

@@ -109,11 +109,11 @@ async def test_events_are_found_by_id_and_by_its_beginning_in_all_periods(
 
         async def named(beginning: str, **where: str | None) -> list[tuple[str, str]]:
             asked = {"source": None, **where}
-            found = await store.operations.named(beginning, limit=3, **asked)
+            found = await store.events.named(beginning, limit=3, **asked)
             return [(each.source, each.id) for each in found]
 
         async def listed(selection: Selection) -> list[str]:
-            found = await store.operations.events(selection, [], limit=9)
+            found = await store.events.page(selection, [], limit=9)
             return [each.id for each in found]
 
         assert await named("abc") == [("main", "abc")]
@@ -124,7 +124,7 @@ async def test_events_are_found_by_id_and_by_its_beginning_in_all_periods(
         assert await listed(Selection(id="abc1")) == ["abc1"]
         assert await listed(Selection(id="abc1", source="other")) == []
         assert await listed(Selection(id_prefix="abc")) == ["abc3", "abc", "abc2", "abc1"]
-        assert await store.operations.sources() == ["main", "other"]
+        assert await store.events.sources() == ["main", "other"]
 
 
 async def test_a_period_without_events_is_forgotten(
@@ -284,7 +284,7 @@ async def test_a_block_whose_stored_filters_are_removed_keeps_those_in_use(
     go_to(sqlite_place, end_of(2) - 2)
     async with opened(sqlite_place, clock) as store:
         await filters_made(store)
-        await store._writer.execute("DELETE FROM id_filters")
+        await store._writer.execute("DELETE FROM id_filters", ())
         for number in range(9):
             assert await accept(store, event(f"e{number}"), verdicts=[]) == ["accepted"]
         await filters_made(store)

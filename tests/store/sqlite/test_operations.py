@@ -57,7 +57,7 @@ async def test_a_withdrawal_that_fails_is_repeated_and_holds_up_no_other_replay(
     begun = await replay(store, Selection(), *range(1, 10))
     await refuse_withdrawals(store)
     with pytest.raises(StoreError):
-        await store.operations.end(begun, "cancelled", now_ms=NOW_MS)
+        await store.replays.end(begun, "cancelled", now_ms=NOW_MS)
     nothing = await lease(store, limit=2)
     assert (nothing.deliveries, nothing.next_due_ms) == ((), None)
     await replay(store, Selection(), 10)
@@ -74,13 +74,13 @@ async def test_a_failed_attempt_and_its_withdrawal_share_a_transaction(store: Sq
     await settle(store)
     begun = await replay(store, Selection(), 1)
     (delivery,) = (await lease(store)).deliveries
-    await store.operations.end(begun, "cancelled", now_ms=NOW_MS)
+    await store.replays.end(begun, "cancelled", now_ms=NOW_MS)
     await refuse_withdrawals(store)
     with pytest.raises(StoreError):
         await store.settle(settlement(delivery, "retry"))
     await allow_withdrawals(store)
     await store.settle(settlement(delivery, "retry"))
-    history = await store.operations.history(1)
+    history = await store.events.history(1)
     assert history is not None
     assert [each.result for each in history.attempts] == ["delivered", "retry"]
     assert (await store.backlogs())["sales"].pending == 0

@@ -131,12 +131,12 @@ async def test_a_period_whose_indexing_was_cut_off_is_known_and_is_indexed_later
         await until(lambda: len(indexed(sqlite_place)) == 6, what="the first three steps")
         # A row of the unfinished run goes with its event, and is not found twice.
         await execute(store, "DELETE FROM events WHERE id = 'e2'")
-        found = await store.operations.events(Selection(id_prefix="e"), [], limit=20)
+        found = await store.events.page(Selection(id_prefix="e"), [], limit=20)
         assert [each.id for each in found] == [name for name in reversed(NAMES) if name != "e2"]
-        (only,) = await store.operations.events(Selection(id="e1"), [], limit=20)
+        (only,) = await store.events.page(Selection(id="e1"), [], limit=20)
         assert only.seq == 2
-        assert await store.operations.named("e1", source=None, limit=9) == [only]
-        assert await store.operations.sources() == ["main"]
+        assert await store.events.named("e1", source=None, limit=9) == [only]
+        assert await store.events.sources() == ["main"]
         assert (await store.search.count(Selection(), [], budget_s=5)).events == len(NAMES)
         of_source = await store.search.count(Selection(source="main"), [], budget_s=5)
         assert of_source.events == len(NAMES)
@@ -200,7 +200,7 @@ async def test_a_period_is_indexed_in_steps(
         await filters_made(store)
         assert set(store.filters._ids.recent.periods) == {1}
         assert set(await accept(store, *map(event, names), verdicts=[])) == {"duplicate"}
-        assert await store.operations.named("e7", source="main", limit=1)
+        assert await store.events.named("e7", source="main", limit=1)
     assert len(indexed(sqlite_place)) == len(names) - 2
     assert (await inspect(sqlite_place.path)).faults == ()
 

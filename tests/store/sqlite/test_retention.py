@@ -45,12 +45,12 @@ async def test_an_event_that_a_replay_has_just_opened_stays(
         await accept(store, event("a"))
         await settle_all(store)
         await store.audience.fill()
-        until = await store.operations.newest()
-        begun = await store.operations.begin(Selection(), total=1, until=until, now_ms=NOW_MS)
+        until = await store.events.newest()
+        begun = await store.replays.begin(Selection(), total=1, until=until, now_ms=NOW_MS)
         now_ms = NOW_MS + days * DAY_MS
         step = await store._shared.leaser.run(lambda db: store._sweep.find(db, now_ms=now_ms))
         assert step.rows
-        await store.operations.open(begun, [PlannedDelivery(1, "sales")], cursor=1, now_ms=now_ms)
+        await store.replays.open(begun, [PlannedDelivery(1, "sales")], cursor=1, now_ms=now_ms)
         await store._writer.transact(step.remove)
         await sweep(store, days=days)
         (delivery,) = (await lease(store, now_ms=now_ms)).deliveries

@@ -11,7 +11,7 @@ import pytest
 
 from relay.core.errors import StoreBroken, StoreTooNew
 from relay.store import Tier
-from relay.store.migrations import Step
+from relay.store.migrations import Migration
 from relay.store.sqlite import queries, schema
 from tests.conftest import NOW_MS
 
@@ -30,7 +30,7 @@ def shape(db: sqlite3.Connection) -> list[tuple[object, ...]]:
     return db.execute("SELECT type, name, sql FROM sqlite_master ORDER BY name").fetchall()
 
 
-def with_steps(monkeypatch: pytest.MonkeyPatch, *more: Step) -> None:
+def with_steps(monkeypatch: pytest.MonkeyPatch, *more: Migration) -> None:
     known = schema.steps()
     monkeypatch.setattr(schema, "steps", lambda: (*known, *more))
 
@@ -61,7 +61,9 @@ def test_a_later_migration_extends_the_schema(
 ) -> None:
     first = schema.migrate(db, now_ms=NOW_MS)
     db.execute("INSERT INTO state VALUES ('kept', 1)")
-    with_steps(monkeypatch, Step(first + 1, "more.sql", "CREATE TABLE more (x INTEGER) STRICT;"))
+    with_steps(
+        monkeypatch, Migration(first + 1, "more.sql", "CREATE TABLE more (x INTEGER) STRICT;")
+    )
     assert schema.migrate(db, now_ms=NOW_MS) == first + 1
     assert db.execute("SELECT value FROM state").fetchall() == [(1,)]
     assert [row[0] for row in applied(db)][-1] == first + 1
@@ -73,7 +75,7 @@ def test_a_failed_migration_leaves_the_old_schema(
     first = schema.migrate(db, now_ms=NOW_MS)
     before = shape(db), applied(db)
     bad = "CREATE TABLE half (x INTEGER) STRICT; DROP TABLE state; INSERT INTO nowhere VALUES (1);"
-    with_steps(monkeypatch, Step(first + 1, "bad.sql", bad))
+    with_steps(monkeypatch, Migration(first + 1, "bad.sql", bad))
     with pytest.raises(sqlite3.OperationalError, match="nowhere"):
         schema.migrate(db, now_ms=NOW_MS)
     assert (shape(db), applied(db)) == before

@@ -16,7 +16,7 @@ from relay.admin.page.access.control import AccessControl, LoggedIn, LoginRefuse
 from relay.admin.page.access.visitor import AdminTokens, Visitor
 from relay.core.config_values import Network, Secret
 from relay.core.errors import StoreFull
-from relay.store.sessions import Role, Session
+from relay.store.sessions import LoginSession, Role
 from relay.store.sqlite.opening import open_store
 from relay.store.sqlite.settings import SqliteSettings
 from tests.admin.page.access.requests import ORIGIN, request
@@ -537,7 +537,7 @@ async def test_a_session_carries_the_address_of_its_login(page: Page) -> None:
     identifier = bytes.fromhex(cookie.partition("=")[2])
     prints = TOKENS.fingerprints(page.sessions.fingerprint).values()
     found = await page.sessions.find(identifier, fingerprints=prints, now_ms=page.clock.ms)
-    assert found == Session("admin", "203.0.113.9")
+    assert found == LoginSession("admin", "203.0.113.9")
 
 
 async def test_refusals_are_logged_ten_times_a_minute_at_most(page: Page, lines: list[Any]) -> None:

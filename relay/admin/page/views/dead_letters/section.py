@@ -26,7 +26,7 @@ from relay.admin.page.view import Action, CsvTable, PageView, Section
 from relay.admin.page.views.dead_letters import unreadable
 from relay.admin.page.visit import ActionResult, Context, Notice, PageVisit
 from relay.core.event import KINDS
-from relay.store.records import DeadLetter, Reason
+from relay.store.dead_letters import DeadLetter, Reason
 
 UNREADABLE_SHOWN = 5
 PAGE_ROWS = 50

@@ -16,7 +16,7 @@ from relay.admin.page.text.formats import iso
 from relay.admin.page.view import Action, PageView
 from relay.admin.page.views.events import bulk_jobs
 from relay.admin.page.visit import ActionResult, Context, Notice, PageVisit
-from relay.store.records import EventRecord
+from relay.store.events import EventRecord
 
 SAMPLE = 5
 SAMPLE_MS = 200
@@ -95,7 +95,7 @@ def _beginner(change: Change) -> Callable[..., Awaitable[ActionResult]]:
         wanted = _wanted(change, await chosen.filter(visit))
         check = selected if change == "replay" else selected_dead
         await check(visit.admin, wanted)
-        newest = (await visit.admin.store.operations.newest()).event
+        newest = (await visit.admin.store.events.newest()).event
         fixed = replace(wanted, before=newest + 1)
         job = Job(
             change=change,

@@ -12,7 +12,7 @@ from relay.core.errors import RelayError
 from relay.core.event import Engagement, Event, engagement
 from relay.core.routing import Route
 from relay.outbound.watched import NOT_SHOWN
-from relay.store.records import DeliveryRecord, History
+from relay.store.events import DeliveryRecord, History
 
 COPIED_MAX = 16 * 1024
 """Characters of a text with a button that copies it, because the button holds it once more."""

@@ -20,8 +20,8 @@ from relay.admin.page.views.events.timeline import timeline
 from relay.admin.page.visit import ActionResult, Context, Notice, PageVisit
 from relay.core.delivery import Status
 from relay.core.units import relative
-from relay.store.records import DeliveryRecord, EventRecord, History
-from relay.store.related import Related
+from relay.store.audience.related import Related
+from relay.store.events import DeliveryRecord, EventRecord, History
 from relay.store.replays import Replay
 
 RELATED_SHOWN = 5
@@ -73,7 +73,7 @@ async def read_event(visit: PageVisit, page: EventView) -> Context:
 
 async def _history(visit: PageVisit, seq: int) -> History:
     # The API's operation would encode a large body for JSON, which nothing here needs.
-    history = await visit.admin.store.operations.history(seq)
+    history = await visit.admin.store.events.history(seq)
     if history is None:
         raise HTTPException(404, f"There is no event {seq}.")
     return history
@@ -88,7 +88,7 @@ async def _record(visit: PageVisit, history: History) -> DeliveryTimeline:
         statuses=admin.sinks.statuses(),
         replays=await _replays(visit, history),
         states=await admin.store.sink_states.since(event.received_ms) if history.attempts else {},
-        queue={each.sink: each for each in await admin.store.operations.queued(event.seq)},
+        queue={each.sink: each for each in await admin.store.events.queued(event.seq)},
         give_up_ms={sink.name: sink.retry.give_up_after for sink in admin.config().sinks},
     )
 
@@ -98,7 +98,7 @@ async def _replays(visit: PageVisit, history: History) -> list[Replay]:
     opened = {attempt.replay for attempt in history.attempts}
     opened |= {delivery.replay for delivery in history.event.deliveries}
     numbers = sorted(number for number in opened if number is not None)
-    replays = [await visit.admin.store.operations.replay(each) for each in numbers[-REPLAYS_SHOWN:]]
+    replays = [await visit.admin.store.replays.one(each) for each in numbers[-REPLAYS_SHOWN:]]
     return [replay for replay in replays if replay is not None]
 
 
@@ -131,7 +131,7 @@ async def _older(visit: PageVisit, seq: int) -> int | None:
 
 
 async def _newer(visit: PageVisit, seq: int) -> int | None:
-    events = await visit.admin.store.operations.accepted(seq, limit=1)
+    events = await visit.admin.store.events.accepted(seq, limit=1)
     return next((event.number for event in events), None)
 
 

@@ -11,7 +11,7 @@ from relay.admin.operation import Nothing
 from relay.admin.page.view import Action
 from relay.admin.page.visit import ActionResult, Notice, PageVisit
 from relay.core import addresses
-from relay.store.records import EventRecord
+from relay.store.events import EventRecord
 
 FIND_MS = 500
 """Time limit of each search for the entered text."""

@@ -18,7 +18,7 @@ from relay.admin.page.text.formats import iso
 from relay.admin.page.view import Action, CsvTable, PageView, Section
 from relay.admin.page.views.events import bulk, event, replays, search
 from relay.admin.page.visit import ActionResult, Context, PageVisit
-from relay.store.records import EventRecord
+from relay.store.events import EventRecord
 from relay.store.search import Count
 
 BUDGET_MS = 200
@@ -92,7 +92,7 @@ async def read_events(visit: PageVisit, page: EventsPage) -> Context:
 
 async def _newer(visit: PageVisit, chosen: Filter, held: int) -> tuple[int, bool]:
     """Count the events that match since the one with a position, for a moment."""
-    history = await visit.admin.store.operations.history(held)
+    history = await visit.admin.store.events.history(held)
     if history is None:
         return 0, True
     since_ms = max(chosen.since_ms or 0, history.event.received_ms)

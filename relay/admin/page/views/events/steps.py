@@ -8,9 +8,9 @@ from relay.core.delivery import STATUS_AFTER, Status
 from relay.core.flow import place
 from relay.core.sink_status import SinkStatus
 from relay.core.units import duration, number, relative
-from relay.store.records import AttemptRecord, DeliveryRecord, EventRecord, Queued
+from relay.store.events import AttemptRecord, DeliveryRecord, EventRecord, Queued
 from relay.store.replays import Replay
-from relay.store.sink_states import Span
+from relay.store.sink_states import StateSpan
 
 _WORDS = {"delivered": "delivered", "retry": "try {} failed", "parked": "try {} failed"}
 _ICONS = {
@@ -55,7 +55,7 @@ class DeliveryTimeline(msgspec.Struct, frozen=True, kw_only=True):
     now_ms: int
     statuses: Mapping[str, SinkStatus] = msgspec.field(default_factory=dict)
     replays: Sequence[Replay] = ()
-    states: Mapping[str, Sequence[Span]] = msgspec.field(default_factory=dict)
+    states: Mapping[str, Sequence[StateSpan]] = msgspec.field(default_factory=dict)
     give_up_ms: Mapping[str, int] = msgspec.field(default_factory=dict)
     """Time that each configured sink retries an event."""
     queue: Mapping[str, Queued] = msgspec.field(default_factory=dict)

@@ -9,7 +9,7 @@ from relay.admin.page.views.events import steps
 from relay.admin.page.views.events.steps import DeliveryTimeline, TimelineLine
 from relay.core.sink_status import State
 from relay.core.units import duration
-from relay.store.sink_states import Span
+from relay.store.sink_states import StateSpan
 
 SHOWN = 100
 """Attempts that are shown at once."""
@@ -54,7 +54,7 @@ def timeline(record: DeliveryTimeline, *, before: int | None = None) -> Timeline
 
 
 def _with_gaps(
-    past: Sequence[TimelineLine], states: Mapping[str, Sequence[Span]]
+    past: Sequence[TimelineLine], states: Mapping[str, Sequence[StateSpan]]
 ) -> Iterator[TimelineLine]:
     end_ms = past[0].end_ms
     for step in past:
@@ -69,7 +69,7 @@ def _with_gaps(
         end_ms = max(end_ms, step.end_ms)
 
 
-def _hindrance(spans: Sequence[Span], from_ms: int, to_ms: int) -> str:
+def _hindrance(spans: Sequence[StateSpan], from_ms: int, to_ms: int) -> str:
     """Name the states of a sink between two times in which it was not sent everything."""
     states = {
         span.state

@@ -18,7 +18,7 @@ from relay.core.errors import StoreError
 from relay.core.minutes import DAY_MS
 from relay.core.sink_status import REASON_WORDS, SinkStatus, outlook_of, stands_still
 from relay.core.units import number
-from relay.store.sink_states import Span
+from relay.store.sink_states import StateSpan
 
 
 class SinkRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,14 +43,14 @@ class SinkRow(msgspec.Struct, frozen=True, kw_only=True):
 async def sink_rows(visit: PageVisit, sinks: Sequence[SinkFacts]) -> list[SinkRow]:
     """Return the table's rows, with each sink's states over the last day."""
     since_ms = visit.now_ms - DAY_MS
-    spans: Mapping[str, Sequence[Span]] = {}
+    spans: Mapping[str, Sequence[StateSpan]] = {}
     # The verdict says that the store cannot be read.
     with suppress(StoreError):
         spans = await visit.admin.store.sink_states.since(since_ms)
     return [_row(each, spans.get(each.name, ()), visit.now_ms) for each in sinks]
 
 
-def _row(sink: SinkFacts, spans: Sequence[Span], now_ms: int) -> SinkRow:
+def _row(sink: SinkFacts, spans: Sequence[StateSpan], now_ms: int) -> SinkRow:
     status = sink.status()
     still_ms = status.stands_still_since_ms
     is_cause = status.state in ("parked", "throttled")

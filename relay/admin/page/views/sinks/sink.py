@@ -22,7 +22,7 @@ from relay.core.minutes import DAY_MS, HOUR_MS
 from relay.core.sink import SinkSettings
 from relay.core.sink_status import REASON_WORDS, SinkStatus, outlook_of, stands_still
 from relay.core.units import duration
-from relay.store.sink_states import Span
+from relay.store.sink_states import StateSpan
 from relay.store.statistics import DURATIONS_MS, AttemptSummary
 
 WEEK_MS = 7 * DAY_MS
@@ -50,7 +50,7 @@ class Strip(msgspec.Struct, frozen=True):
     middle_ms: int
 
 
-def strip_of(spans: Sequence[Span], length_ms: int, now_ms: int) -> Strip:
+def strip_of(spans: Sequence[StateSpan], length_ms: int, now_ms: int) -> Strip:
     """Lay out the states up to now."""
     from_ms = now_ms - length_ms
     known = [(each.state, each.from_ms, each.to_ms or now_ms) for each in spans]
@@ -62,7 +62,7 @@ def strip_of(spans: Sequence[Span], length_ms: int, now_ms: int) -> Strip:
     )
 
 
-def described(spans: Sequence[Span], from_ms: int, now_ms: int) -> str:
+def described(spans: Sequence[StateSpan], from_ms: int, now_ms: int) -> str:
     """Say how long a sink was in each state."""
     lasted: dict[str, int] = {}
     for span in spans:
@@ -145,7 +145,7 @@ def _results(attempts: AttemptSummary) -> list[ResultRow]:
     ]
 
 
-def _states(spans: Sequence[Span], now_ms: int) -> Context:
+def _states(spans: Sequence[StateSpan], now_ms: int) -> Context:
     """Lay out the states, and list the latest ones, newest first."""
     return {
         "day": strip_of(spans, DAY_MS, now_ms),

@@ -68,7 +68,7 @@ async def read_stored(visit: PageVisit, form: TrialEvent) -> Context:
     if form.seq is None:
         return _context(visit, sink)
     seq = form.seq or await _newest(visit)
-    history = await visit.admin.store.operations.history(seq)
+    history = await visit.admin.store.events.history(seq)
     if history is None:
         raise HTTPException(404, f"There is no event {seq}.")
     event, source = history.intact_event(), history.event.source
@@ -89,7 +89,7 @@ async def read_pasted(visit: PageVisit, pasted: Pasted) -> Context:
         "source",
         pasted.source,
         visit.admin.sources,
-        visit.admin.store.operations.sources,
+        visit.admin.store.events.sources,
     )
     kept = {"source": pasted.source, "body": pasted.body}
     if not pasted.body.strip():

@@ -122,15 +122,15 @@ async def test_a_count_is_stopped(tab: Page, relay: Relay, monkeypatch: pytest.M
     for _ in range(2):
         await lead(relay)
     monkeypatch.setattr(replayer, "STEP_EVENTS", 1)
-    operations = relay.service.replayer._operations
-    choose = operations.choose
+    replays = relay.service._store.replays
+    choose = replays.choose
 
     async def hang(*given: Any, after: int, **more: Any) -> Any:
         if after:
             await asyncio.Event().wait()
         return await choose(*given, after=after, **more)
 
-    monkeypatch.setattr(operations, "choose", hang)
+    monkeypatch.setattr(replays, "choose", hang)
     await tab.goto("/events/replay?outcome=dead")
     await press(tab, "Count them all")
     await until_settled(tab, "Counting")
