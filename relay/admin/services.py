@@ -10,7 +10,7 @@ from relay.admin.guessing import KnownClients
 from relay.admin.readiness import Readiness
 from relay.config import Config
 from relay.config.changes import Changes
-from relay.core.clock import Clock, Moment
+from relay.core.clock import Clock, Instant
 from relay.core.downtime import Downtime
 from relay.core.routing import Route
 from relay.core.watch_history import KeptHistory
@@ -77,7 +77,7 @@ class AdminServices(msgspec.Struct, frozen=True, kw_only=True):
     clock: Clock
     metrics: Metrics
     ack_times: AckTimes
-    started: Moment
+    started: Instant
     downtime: Callable[[], Downtime | None]
     """The downtime before this start, once known."""
     traffic: Traffic

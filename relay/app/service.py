@@ -28,7 +28,7 @@ from relay.config import Config
 from relay.config.changes import Changes, digest
 from relay.core.acceptance_health import AcceptanceHealth
 from relay.core.backpressure import Backpressure
-from relay.core.clock import Clock, Moment
+from relay.core.clock import Clock, Instant
 from relay.core.config_values import Duration
 from relay.core.errors import RelayError, StoreBroken, StoreTooNew
 from relay.delivery.replayer import Replayer
@@ -216,7 +216,7 @@ class Service:
             reloads=self._reloader,
             rotations=self._rotations,
             intake=self._public_side.intake,
-            started=Moment(self._clock),
+            started=Instant(self._clock),
             downtime=lambda: self._startup.downtime,
             traffic=self._traffic,
             config=lambda: self._reloader.config,

@@ -39,7 +39,7 @@ class ClockSetBack:
         return self._clock.now_ms() - self._clock.monotonic() * 1000
 
 
-class Moment:
+class Instant:
     """The moment of its creation, by a clock that may be set afterwards."""
 
     def __init__(self, clock: Clock) -> None:

@@ -18,7 +18,7 @@ from relay.admin.guessing import KnownClients
 from relay.admin.readiness import Readiness
 from relay.config import AdminSettings, Config, ServerSettings
 from relay.core.acceptance_health import AcceptanceHealth
-from relay.core.clock import Clock, Moment
+from relay.core.clock import Clock, Instant
 from relay.core.config_values import Address, Duration, Secret, Size
 from relay.core.errors import StoreBroken, StoreError, StoreFull
 from relay.server.connection_limit import ADMIN_MAX, ConnectionLimit
@@ -85,7 +85,7 @@ async def serving(
             clock=clock,
             metrics=metrics,
             ack_times=AckTimes(metrics, clock),
-            started=Moment(clock),
+            started=Instant(clock),
             downtime=lambda: None,
             traffic=Traffic(),
             reloads=None,  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ from relay.core.clock import (
     SET_BACK_MS,
     ClockSample,
     ClockSetBack,
-    Moment,
+    Instant,
     SynchronizedClock,
 )
 from tests.conftest import NOW_MS, ManualClock
@@ -176,7 +176,7 @@ class SettableClock(ManualClock):
 
 def test_a_moment_keeps_its_age_when_the_clock_is_set() -> None:
     clock = SettableClock()
-    moment = Moment(clock)
+    moment = Instant(clock)
     clock.ms += 5 * MINUTE_MS
     assert moment.ms == moment.first_ms == NOW_MS
     for set_by_ms in (-30 * MINUTE_MS, 7 * MINUTE_MS):

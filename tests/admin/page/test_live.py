@@ -18,7 +18,7 @@ from relay.admin.page.live import (
     Streams,
     changes,
 )
-from relay.core.clock import Moment
+from relay.core.clock import Instant
 from relay.telemetry.activity_stream import ActivityStream
 from tests.conftest import NOW_MS
 from tests.virtual_time import LoopClock, VirtualLoop
@@ -35,7 +35,7 @@ class Services:
     def __init__(self) -> None:
         self.clock = LoopClock()
         self.activity = ActivityStream(self.clock)
-        self.started = Moment(self.clock)
+        self.started = Instant(self.clock)
 
 
 @pytest.fixture
