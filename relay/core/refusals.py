@@ -18,7 +18,8 @@ class RefusalStreak:
     """Refusals of distinct events in a row, with no success between them.
 
     The first ones are the events' own. From `FAILURE_THRESHOLD` on, all are the destination's,
-    until its next success: so at most four events in a row become dead letters for nothing.
+    until its next success, and the circuit breaker parks the sink: so at most four events in a row
+    become dead letters for nothing.
     """
 
     def __init__(self) -> None:

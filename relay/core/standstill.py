@@ -5,7 +5,7 @@ Times are seconds of a monotonic clock, passed in.
 
 import msgspec
 
-from relay.core.sink_status import WaitReason
+from relay.core.sink_status import STANDSTILL_MS, WaitReason
 
 BRIEF: frozenset[WaitReason] = frozenset({"fetch", "credit", "owner"})
 """Reasons that explain `BRIEF_S`; the others explain a wait for as long as they last."""
@@ -15,7 +15,7 @@ BRIEF_S = 10.0
 GAP_S = 10.0
 """Longest time between two looks that counts."""
 
-REBUILD_S = 60.0
+REBUILD_S = STANDSTILL_MS / 1000
 """Time after which the dispatcher is built anew."""
 
 

@@ -88,7 +88,7 @@ def judge_batch(
 ) -> list[AttemptResult]:
     """Blame a long series of refusals on the destination, and any other on its event.
 
-    `is_current` is False for a batch that started before the sink was closed: its successes do
+    `is_current` is False for a batch that started before the sink failed: its successes do
     not open it again. `last_delivered_ms` is the sink's last success before the batch.
     """
     if any(error is None for _, error in results) and (is_current or streak.refusals is None):

@@ -29,7 +29,7 @@ GROWN_TOTAL_MAX = 64 * GROWN_MAX
 """The same for all operations of one rendering: what takes a tenth of a second or two."""
 
 BUDGET = "_budget"
-"""In a template's context: its `Budget`. No author can use the name."""
+"""In a template's context: its `RenderBudget`. No author can use the name."""
 
 
 _JINJAS_OWN = frozenset({"_block_vars", "_loop_vars"})

@@ -27,7 +27,7 @@ def findings(sink: SinkFacts, *, now_ms: int) -> Iterator[Finding]:
     elif sink.condition.state == "active":
         yield from _slow(sink, sink.condition, now_ms=now_ms)
     else:
-        yield _closed(sink, sink.condition, now_ms=now_ms)
+        yield _not_active(sink, sink.condition, now_ms=now_ms)
     yield from _dead_letters(sink)
 
 
@@ -55,7 +55,7 @@ def _gone(sink: SinkFacts, *, now_ms: int) -> Iterator[Finding]:
         )
 
 
-def _closed(sink: SinkFacts, status: SinkStatus, *, now_ms: int) -> Finding:
+def _not_active(sink: SinkFacts, status: SinkStatus, *, now_ms: int) -> Finding:
     name, why = shlex.quote(sink.name), _backlog(sink, now_ms=now_ms)
     if status.state == "paused":
         is_forgotten = bool(sink.pending) and is_over(status.since_ms, PAUSED_MS, now_ms=now_ms)
