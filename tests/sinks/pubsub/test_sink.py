@@ -276,7 +276,7 @@ async def test_a_response_that_trickles_in_is_abandoned_in_time(lead: Event) -> 
     harness = PubsubHarness()
     harness.destination.port = server.sockets[0].getsockname()[1]
     sink = build(harness, timeout="200ms")
-    with pytest.raises(Temporary, match=r"no answer within 0\.2 s"):
+    with pytest.raises(Temporary, match=r"no whole answer within 0\.2 s"):
         async with asyncio.timeout(2):
             await sink.send(lead)
     await sink.close()
