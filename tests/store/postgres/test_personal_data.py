@@ -22,7 +22,7 @@ from tests.store.test_personal_data import ANN, erase, event
 if TYPE_CHECKING:
     from relay.store.postgres.store import PostgresStore
 
-EVENTS = PLACES[0]
+(EVENTS,) = [place for place in PLACES if place.name == "events"]
 
 
 def own(place: PostgresPlace, sink: str, *, for_s: float = 60) -> None:
