@@ -11,7 +11,7 @@ from tests.delivery.simulation import world
 from tests.delivery.simulation.simulation import violation, violations
 from tests.delivery.simulation.world import World
 
-FEW, MANY = range(50), range(50, 500)
+FEW, MANY = range(50), range(50, 250)
 
 
 def simulate(*arguments: str, hash_seed: str = "0") -> str:
