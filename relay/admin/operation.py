@@ -70,7 +70,7 @@ class Operation(msgspec.Struct, frozen=True):
     problems: Mapping[int, str] = msgspec.field(default_factory=dict)
     """Descriptions of the error responses, by status."""
     audited: bool | None = None
-    """By default what is a POST, and so changes something."""
+    """Whether calls are recorded in the audit log; by default those of a POST are."""
     result: Callable[[Any], Mapping[str, Any]] = counts
     """Extracts the audited values of the response; they must hold no personal data."""
     stream: Mapping[str, Any] | None = None

@@ -1,4 +1,4 @@
-"""How a sink's backlog moves: inflow, outflow and expected end, by samples of the last minutes.
+"""Inflow, outflow and expected end of a sink's backlog, from samples of the last minutes.
 
 Only the owner of a sink computes it, because every member, page and metric must say the same.
 

@@ -36,14 +36,14 @@ def restart() -> None:
 
 
 def note(came: str) -> None:
-    """Note what has arrived of an answer, as the current timeout breaks off the wait for it."""
+    """Record what part of an answer had arrived when the current timeout ended the wait."""
     timeout = current_timeout.get()
     if isinstance(timeout, Limit):
         timeout.came = came
 
 
 class Limit:
-    """Time limit of an answer, with a description of what has arrived of it by then."""
+    """Time limit for an answer, and a description of the part that had arrived by then."""
 
     __slots__ = ("_seconds", "came")
 

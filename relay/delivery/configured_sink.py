@@ -80,7 +80,7 @@ class ConfiguredSink(msgspec.Struct, eq=False):
         return self.life is not None or self.is_rebuilding
 
     def status(self, *, now_ms: int) -> SinkStatus:
-        """Return the sink's status, with what was seen from outside its dispatcher."""
+        """Return the dispatcher's status, completed by what the standstill monitor knows."""
         status = self.dispatcher.status()
         since_ms = now_ms - round(self.standstill.seconds * 1000)
         return replace(

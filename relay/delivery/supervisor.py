@@ -338,7 +338,7 @@ class DispatcherSupervisor:
         An operator who tries a sink again has changed something, perhaps where its name leads.
         """
         if member.replacing is None:
-            # At once: what is tried now is to go by the new ones.
+            # Held at once, so that the next try uses the new connections.
             member.dispatcher.hold(is_held=True)
             member.replacing = self._parts.create_task(self._replace(member))
 

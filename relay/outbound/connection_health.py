@@ -20,11 +20,11 @@ class ConnectionHealth:
         self._futile = 0
 
     def is_spent(self, outcomes: Iterable[SinkResponse | Exception | None]) -> bool:
-        """Take the outcomes of one send; return whether the connection is to be replaced.
+        """Record the outcomes of one send; return whether to replace the connection.
 
-        It is after an error that no event can have caused ("not here, not now"), and after
-        `FUTILE_MAX` sends in a row that brought errors about their events only.
-        A refused event says nothing about its connection.
+        An error that no event can have caused ("not here, not now") ends it, and so do
+        `FUTILE_MAX` sends in a row that only failed because of their events.
+        A refusal says nothing about the connection.
         """
         is_confirmed = has_failed = False
         for outcome in outcomes:

@@ -112,9 +112,9 @@ class PublishingSink(BatchOnlySink, Generic[Message, AnyPublisher]):
             await asyncio.wait(self._closing)
 
     async def _publish_all(self, messages: Sequence[Message]) -> SinkError:
-        """Publish, and return the error of messages without an outcome.
+        """Publish, and return the error for messages that have no outcome.
 
-        Each try has the timeout; what has no answer by then is the last.
+        Each try has the whole timeout; the first that exceeds it is the last one.
         """
         try:
             rest = messages

@@ -80,6 +80,24 @@ def by_source(event: Event, key: str, *, good: str, bad: str, unfit: str) -> Var
     return Variety({key: "{{ source }}"}, events[0], events[1], events[2])
 
 
+@runtime_checkable
+class Varying(Protocol):
+    """A destination that does different things with the events of one batch."""
+
+    async def vary(self, event: Event) -> Variety:
+        """Prepare it, and vary an event for it."""
+        ...
+
+
+@runtime_checkable
+class Limited(Protocol):
+    """A destination that can be told to refuse large bodies."""
+
+    async def limit(self) -> int:
+        """From now on refuse bodies of more bytes than this."""
+        ...
+
+
 CERTIFICATES_ASKED_FOR = (
     "a_required_client_certificate_that_is_missing_is_reported_every_time",
     "a_client_certificate_of_another_authority_is_misconfigured",
@@ -154,14 +172,6 @@ class Harness(ABC):
     @abstractmethod
     async def recover(self) -> None:
         """Take everything again."""
-
-    async def vary(self, event: Event) -> Variety:
-        """Prepare the destination of a sink that makes batches, and vary an event for it."""
-        raise NotImplementedError
-
-    async def limit(self) -> int:
-        """From now on refuse bodies of more bytes than this."""
-        raise NotImplementedError
 
     def wrong_values(self) -> dict[str, object]:
         """Return a wrong value for each key that is not of every type, and for `concurrency`."""

@@ -22,7 +22,7 @@ from relay.outbound import message
 from tests.conftest import ManualClock
 from tests.sinks import test_tls
 from tests.sinks.batch import kinds, series
-from tests.sinks.conformance import Connected, Harness, Throttling, built
+from tests.sinks.conformance import Connected, Harness, Limited, Throttling, Varying, built
 from tests.sinks.harnesses import BATCHING, HARNESSES, PARAMETERS, entered
 from tests.stub_server import DEADLINE_S, until
 
@@ -310,6 +310,7 @@ async def test_a_batch_ends_in_the_sinks_own_time(
 async def test_each_event_of_a_batch_has_an_outcome_of_its_own_in_their_order(
     batching: Harness, build: Build, lead: Event
 ) -> None:
+    assert isinstance(batching, Varying)
     variety = await batching.vary(lead)
     good, bad, unfit = variety.good, variety.bad, variety.unfit
     outcomes = await build(batching, **variety.table).send_batch(
@@ -321,6 +322,7 @@ async def test_each_event_of_a_batch_has_an_outcome_of_its_own_in_their_order(
 
 
 async def test_batches_at_once_mix_nothing_up(batching: Harness, build: Build, lead: Event) -> None:
+    assert isinstance(batching, Varying)
     variety = await batching.vary(lead)
     sink = build(batching, **variety.table, timeout="30s")
     await sink.send(variety.good)
@@ -361,6 +363,7 @@ async def test_a_bug_in_one_event_does_not_affect_its_neighbours(
 async def test_an_event_refused_before_sending_is_refused_without_a_destination_too(
     batching: Harness, build: Build, lead: Event
 ) -> None:
+    assert isinstance(batching, Varying)
     variety = await batching.vary(lead)
     assert batching.down is not None
     await batching.fail(batching.down)
@@ -371,6 +374,7 @@ async def test_an_event_refused_before_sending_is_refused_without_a_destination_
 async def test_an_event_that_is_too_large_spares_the_others(
     batching: Harness, build: Build, lead: Event
 ) -> None:
+    assert isinstance(batching, Limited), "a type without it has to declare it"
     too_many = await batching.limit() + 1
     events = series(lead, 30)
     events[20] = replace(events[20], body=lead.body.ljust(too_many))

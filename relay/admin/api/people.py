@@ -96,8 +96,8 @@ class PersonRecords(msgspec.Struct, frozen=True, kw_only=True):
 async def erase_person(admin: AdminServices, _: Nothing, person: PersonQuery) -> ErasureState:
     """Erase a person's data, and list the destinations that had received some.
 
-    The response comes once all is erased, or after ten seconds: then `ended_ms` is null, and the
-    relay goes on by itself. Asking again while it runs shows how far it is.
+    The response is sent once everything is erased, or after ten seconds. In that case `ended_ms` is
+    null and the relay carries on by itself; a repeated request shows its progress.
     """
     return _state(await admin.erase(person.email))
 

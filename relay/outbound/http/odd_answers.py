@@ -46,10 +46,10 @@ def is_mendable_yet(received: bytes) -> bool:
 
 
 def mended(received: bytes) -> bytes | None:
-    """Return an answer with a proper head; None if its meaning is not certain.
+    """Return an answer with a well-formed head; None if its meaning is uncertain.
 
-    Spaces before a colon, headers without a name and a length that is said twice change nothing.
-    Lengths that differ do: nobody knows where such an answer ends.
+    Spaces before a colon, headers without a name and a repeated length are harmless.
+    Different lengths are not: they leave the end of the answer open.
     """
     answer = _after_interim(received)
     head, end, rest = answer.partition(_END)
