@@ -120,9 +120,12 @@ class ConfiguredSink(msgspec.Struct, eq=False):
         await self._close(self.sink)
 
     async def replace_sink(self, fresh: Sink) -> None:
-        """Send through `fresh` once the sends under way have ended; closes the old sink."""
+        """Try `fresh` at once when the sends under way have ended; closes the old sink."""
         old, self.sink = self.sink, fresh
         await self.dispatcher.replace(fresh)
+        # A probe by the old connections may have failed meanwhile. Not after the close, because
+        # the destination may have asked for a pause by then.
+        self.dispatcher.probe_now()
         await self._close(old)
 
     async def _close(self, sink: Sink) -> None:

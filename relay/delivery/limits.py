@@ -5,8 +5,8 @@ import math
 from relay.core.config_values import Rate
 
 _TIMER_RESOLUTION_S = 1e-6
-UNSETTLED_PER_SLOT = 4
 
+UNSETTLED_PER_SLOT = 4
 UNSETTLED_MAX = 256
 """Unsettled outcomes allowed per slot, and in total."""
 

@@ -30,6 +30,9 @@ from relay.telemetry.metrics import Metrics
 BEGIN_RETRY_S = 1.0
 """Wait between two tries to begin a sink that was ended in order to begin it again."""
 
+BUILD_LIMIT_S = 10.0
+"""Time after which a sink that is held goes on by its old connections: its files may hang."""
+
 
 class DispatcherSupervisor:
     """All sinks of one relay; nothing is connected before `start`."""
@@ -344,7 +347,8 @@ class DispatcherSupervisor:
 
     async def _replace(self, member: ConfiguredSink) -> None:
         try:
-            built = await asyncio.to_thread(self.build, (member.settings,))
+            async with asyncio.timeout(BUILD_LIMIT_S):
+                built = await asyncio.to_thread(self.build, (member.settings,))
         except Exception as error:  # noqa: BLE001  a file that it names may have gone since
             self._log.warning("sink.not_replaced", sink=member.name, **log.describe(error))
             member.dispatcher.hold(is_held=False)
@@ -353,8 +357,6 @@ class DispatcherSupervisor:
                 # It still sends through the old one.
                 await ending.is_over.wait()
             await member.replace_sink(built[member.name])
-            # A probe by the old connections may have failed meanwhile.
-            member.dispatcher.probe_now()
         finally:
             member.replacing = None
 

@@ -17,11 +17,11 @@ from relay.telemetry.traffic import Traffic
 
 _HEAD_FAULTS = {431: "headers"}
 """Refusals that a sender or a proxy can meet although its HTTP is valid."""
+
 BODIES_MAX = 4096
 """Most recent bodies remembered; about 1 MiB in all."""
 
 _EARLY = 0.9
-
 _LATE = 1.1
 
 
@@ -139,7 +139,10 @@ class RequestReporter:
 
 
 class Mismatches:
-    """Remembers the bodies of requests that matched no secret."""
+    """Recognizes the sender's own retries among requests that matched no secret.
+
+    A stranger can send any number of them, but hardly the same body after exactly its waits.
+    """
 
     def __init__(self) -> None:
         self._last_s: dict[tuple[str, bytes], float] = {}

@@ -220,7 +220,7 @@ class SecretRotations:
         source, after, left, verified = self._sources.get(name), 0, 0, 0
         if source is None:
             return None
-        # Requests that come meanwhile are verified with the new secrets before it is quarantined.
+        # Requests that come meanwhile are verified with the new secrets before their quarantine.
         rotation = await self._quarantine.rotation(name)
         ahead = 0 if rotation is None else rotation.waiting
         while ahead > 0 and (

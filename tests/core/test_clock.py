@@ -174,12 +174,12 @@ class SettableClock(ManualClock):
         return self.ms + self.set_by_ms
 
 
-def test_a_moment_keeps_its_age_when_the_clock_is_set() -> None:
+def test_an_instant_keeps_its_age_when_the_clock_is_set() -> None:
     clock = SettableClock()
-    moment = Instant(clock)
+    instant = Instant(clock)
     clock.ms += 5 * MINUTE_MS
-    assert moment.ms == moment.first_ms == NOW_MS
+    assert instant.ms == instant.first_ms == NOW_MS
     for set_by_ms in (-30 * MINUTE_MS, 7 * MINUTE_MS):
         clock.set_by_ms = set_by_ms
-        assert clock.now_ms() - moment.ms == 5 * MINUTE_MS
-    assert moment.first_ms == NOW_MS
+        assert clock.now_ms() - instant.ms == 5 * MINUTE_MS
+    assert instant.first_ms == NOW_MS

@@ -13,13 +13,13 @@ from structlog.testing import capture_logs
 from relay.core.backpressure import Backpressure
 from relay.core.config_values import Duration, Size
 from relay.core.delivery import Settlement, SinkResponse
-from relay.core.errors import Misconfigured, StoreFull, StoreUnavailable
+from relay.core.errors import Misconfigured, StoreFull, StoreUnavailable, Temporary
 from relay.core.routing import Verdict
 from relay.core.sink import Sink, SinkSettings
 from relay.core.sink_status import SinkStatus
 from relay.delivery.dispatcher import Dispatcher
 from relay.delivery.standstill import LOOK_EVERY_S, StandstillMonitor
-from relay.delivery.supervisor import DispatcherSupervisor
+from relay.delivery.supervisor import BUILD_LIMIT_S, DispatcherSupervisor
 from relay.store import FirstDue, LeasedBatch
 from relay.store.sqlite.opening import open_store
 from relay.store.sqlite.settings import SqliteSettings
@@ -523,7 +523,7 @@ async def test_a_retry_probes_by_the_new_connections_also_where_they_take_a_whil
         assert bench.status.state == "active"
 
 
-async def test_a_sink_whose_new_connections_cannot_be_built_goes_on_by_the_old_ones(
+async def test_new_connections_that_are_never_built_hold_a_sink_for_a_limited_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with supervised(tmp_path, monkeypatch) as bench:
@@ -531,10 +531,40 @@ async def test_a_sink_whose_new_connections_cannot_be_built_goes_on_by_the_old_o
         await bench.accept("a")
         await asyncio.sleep(0.5)
 
-        def build(*_: object) -> Mapping[str, Sink]:
-            raise ValueError
+        works = asyncio.to_thread
 
-        monkeypatch.setattr(DispatcherSupervisor, "build", build)
+        async def hangs(work: Callable[..., Any], *arguments: Any) -> Any:
+            if work == bench.supervisor.build:
+                await asyncio.Event().wait()
+            return await works(work, *arguments)
+
+        monkeypatch.setattr(asyncio, "to_thread", hangs)
         await bench.supervisor.retry(SINK, None)
-        await asyncio.sleep(5)
-        assert bench.sink.ids == ["a", "a"]
+        await asyncio.sleep(BUILD_LIMIT_S - 1)
+        assert bench.sink.ids == ["a"]
+        await asyncio.sleep(2)
+        assert (bench.sink.ids, bench.status.state) == (["a", "a"], "active")
+
+
+async def test_a_slow_close_of_the_old_connections_ends_no_pause_of_the_destination(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with supervised(tmp_path, monkeypatch) as bench:
+        bench.sink.always = Misconfigured("read only", status=None)
+        await bench.accept("a", "b")
+        await asyncio.sleep(0.5)
+        busy = Closing()
+        busy.always = Temporary("busy", status=429, retry_after_ms=60_000)
+
+        async def at_once(work: Callable[..., Any], *arguments: Any) -> Any:
+            return work(*arguments)
+
+        async def slowly(_: Closing) -> None:
+            await asyncio.sleep(3)
+
+        monkeypatch.setattr(asyncio, "to_thread", at_once)
+        monkeypatch.setattr(Closing, "close", slowly)
+        monkeypatch.setattr(DispatcherSupervisor, "build", lambda *_: {SINK: busy})
+        await bench.supervisor.retry(SINK, None)
+        await asyncio.sleep(10)
+        assert (len(busy.sent), bench.status.state) == (1, "throttled")

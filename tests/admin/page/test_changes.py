@@ -3,7 +3,8 @@
 import csv
 import io
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 from unittest.mock import AsyncMock
 from urllib.parse import quote
 
@@ -12,10 +13,13 @@ import pytest
 from relay.admin.api import OPERATIONS
 from relay.admin.page import visit
 from relay.admin.page.views.changes import descriptions
-from relay.store.audit import Change
+from relay.core.clock import Instant
+from relay.core.minutes import HOUR_MS
+from relay.store.audit import Change, ChangeRecord
 from tests import service
 from tests.admin.page.visiting import ADMIN, VIEWER_TOKEN, visiting
 from tests.admin.test_api import body, send
+from tests.core.test_clock import SettableClock
 from tests.operator import operating
 from tests.service import Relay
 from tests.stub_server import StubServer
@@ -88,6 +92,27 @@ async def test_changes_tell_how_they_ended(tmp_path: Path) -> None:
         ("Pause a", "running", "the relay itself unknown program"),
         ("Erase a person's data", "cut off", "the relay itself unknown program"),
     ]
+
+
+@pytest.mark.parametrize("set_by_ms", [-HOUR_MS, HOUR_MS])
+def test_a_change_runs_on_when_the_clock_is_set(set_by_ms: int) -> None:
+    clock = SettableClock()
+    visitor = cast("Any", SimpleNamespace(admin=SimpleNamespace(started=Instant(clock))))
+
+    def begun_now() -> ChangeRecord:
+        return ChangeRecord(
+            operation="erase_person",
+            id=1,
+            begun_ms=clock.now_ms(),
+            ended_ms=None,
+            status=None,
+            result={},
+        )
+
+    before = begun_now()
+    clock.set_by_ms = set_by_ms
+    for change in (before, begun_now()):
+        assert descriptions.state_of(visitor, change) == "running"
 
 
 async def test_changes_are_filtered_by_operation_and_time(tmp_path: Path) -> None:

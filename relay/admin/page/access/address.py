@@ -21,12 +21,11 @@ _PREFIX = re.compile(r"(/[A-Za-z0-9._~-]+)+")
 _PROXY_HEADERS = frozenset({"forwarded", "via", "x-real-ip"})
 
 RefusalReason = Literal["host", "host_header", "forwarded_proto", "forwarded_prefix"]
+
 TARGET_MAX = 2000
 
 _MARK = "again=1"
-
 _PRINTABLE = re.compile(r"/(?!/)[!-\[\]-~]*")  # ASCII without space and backslash
-
 _SENT_ANYWAY = frozenset({"none", "same-origin"})
 
 
@@ -70,7 +69,7 @@ class BrowserAddress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def place_of(request: Request, *, trusted_proxies: Sequence[Network]) -> BrowserAddress:
-    """Read the addresses of a request; raises Refusal for ambiguous headers."""
+    """Read the addresses of a request; raises EarlyRefusal for ambiguous headers."""
     sender = client_of(request, trusted_proxies=trusted_proxies)
     host, prefix = _host(request), _prefix(request) if sender.is_proxied else ""
     return BrowserAddress(

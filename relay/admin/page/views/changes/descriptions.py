@@ -128,7 +128,9 @@ def described(visit: PageVisit, change: ChangeRecord) -> str:
 def state_of(visit: PageVisit, change: ChangeRecord) -> State:
     """Return how a change ended; one of an earlier process does not run any more."""
     if change.ended_ms is None or change.status is None:
-        return "running" if change.begun_ms >= visit.admin.started.ms else "cut off"
+        # If the clock was set since the start, the change may have begun before that or after.
+        started_ms = min(visit.admin.started.first_ms, visit.admin.started.ms)
+        return "running" if change.begun_ms >= started_ms else "cut off"
     if change.status == DONE:
         return "done"
     return "failed" if change.status >= FAILED_MIN else "refused"
