@@ -168,7 +168,7 @@ class Maintenance:
     async def _beat(self) -> None:
         if (refusal := await self._refusal()) is not None:
             # A relay that accepts nothing is away, although a heartbeat could be written.
-            raise refusal
+            raise refusal.with_traceback(None)
         now_ms = self._clock.now_ms()
         stall = await self._store.absences.beat(now_ms=now_ms, cause="stalled", over_ms=STALL_MS)
         if stall is not None:
