@@ -80,7 +80,7 @@ class SinkSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         return self.timeout
 
     def attempt_limit_s(self) -> float:
-        """Return the longest time from the start of an attempt to its end, in seconds."""
+        """Return the longest time of an attempt whose timeout never begins anew, in seconds."""
         return self.send_timeout().seconds + (self.enrich_timeout.seconds if self.enrich else 0.0)
 
 

@@ -18,7 +18,7 @@ from relay.core.errors import Refused, Temporary
 from relay.core.event import Event
 from relay.core.large_bodies import LARGE_BYTES, BodyWorker
 from relay.core.sink import Outcomes, SinkSettings
-from relay.core.timeouts import RequestTimeout
+from relay.core.timeouts import Limit, RequestTimeout
 
 T = TypeVar("T")
 
@@ -104,7 +104,7 @@ class _Batch(msgspec.Struct):
             for part in chain:
                 await self._deliver(part)
         except TimeoutError:
-            late = self._late()
+            late = Temporary(Limit(self.within_s).reason())
             for part in chain:
                 for place in part:
                     self.outcomes.setdefault(place, late)
@@ -147,9 +147,6 @@ class _Batch(msgspec.Struct):
             return Temporary(limit.reason() if limit.expired() else "no answer in time")
         except Exception as error:  # noqa: BLE001  the other parts are sent after a bug, too
             return error
-
-    def _late(self) -> Temporary:
-        return Temporary(f"no answer within {self.within_s:g} s")
 
 
 _worker = BodyWorker("messages", large_bytes=4 * LARGE_BYTES)

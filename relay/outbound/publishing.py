@@ -10,7 +10,7 @@ from relay.core.delivery import SinkResponse
 from relay.core.errors import SinkError, Temporary
 from relay.core.event import Event
 from relay.core.sink import Outcomes, SinkSettings
-from relay.core.timeouts import RequestTimeout
+from relay.core.timeouts import Limit, RequestTimeout
 from relay.outbound.batching import BatchOnlySink, is_cancelled, prepare
 from relay.outbound.connection_health import ConnectionHealth
 
@@ -87,7 +87,7 @@ class PublishingSink(BatchOnlySink, Generic[Message, AnyPublisher]):
 
     async def timeout_error(self) -> SinkError:
         """Return the error of messages without an outcome at the timeout."""
-        return Temporary(f"no answer within {self._timeout_s:g} s")
+        return Temporary(Limit(self._timeout_s).reason())
 
     async def send_batch(self, events: Sequence[Event]) -> Outcomes:
         messages, failures = await prepare(self._message, events)

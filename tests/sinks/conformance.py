@@ -134,6 +134,8 @@ class Harness(ABC):
     """What errors begin with, by some of the same ways."""
     bare: ClassVar[Mapping[str, Any]]
     """Keys with which a sink can be built without a destination."""
+    shown: ClassVar[Mapping[str, Any]] = {}
+    """Where a sink of `bare` says that a lead goes."""
     faults: ClassVar[Sequence[tuple[Mapping[str, Any], str]]] = ()
     """Changes of `bare` that are refused, each with a pattern of what the refusal begins with."""
     down: ClassVar[str | None] = "nobody listens"

@@ -118,6 +118,7 @@ class HttpHarness(ByStatus):
     peer = "destination"
     deviations: ClassVar = {
         **dict.fromkeys(CERTIFICATES_ASKED_FOR, "asyncio's server hangs up without saying why"),
+        "a_batch_has_all_its_answers_over_tls": "each event is a request of its own",
         "a_frozen_destination_gets_nothing_later_that_was_given_up": (
             "the tests' server has read what it does not answer"
         ),

@@ -482,7 +482,9 @@ def test_a_faulty_setting_is_named_and_not_repeated(
 @pytest.mark.parametrize("kind", HARNESSES)
 def test_a_message_can_be_shown_without_a_destination(kind: type[Harness]) -> None:
     sink = built(kind.sink_type, **kind.bare)
-    assert "evt_sample" in json.dumps(sink.render(sample_events.event(LEAD_CAPTURED)))
+    shown = sink.render(sample_events.event(LEAD_CAPTURED))
+    assert "evt_sample" in json.dumps(shown)
+    assert {key: shown.get(key) for key in kind.shown} == kind.shown
 
 
 def numbered(*events: Event) -> list[Event]:

@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
+from relay.core.delivery import SinkResponse
 from relay.core.errors import Misconfigured, SinkError
 from relay.core.event import Event
-from relay.core.sink import Sink
+from relay.core.sink import BatchSink, Sink
 from tests.brokers.authority import Authority
 from tests.conftest import ManualClock
+from tests.sinks.batch import kinds, series
 from tests.sinks.harnesses import SECURED, entered
 
 Build = Callable[..., Sink]
@@ -79,6 +81,15 @@ async def test_tls_is_spoken_with_certificates_on_both_sides(
     sink = build(client=authority)
     await sink.check()
     await sink.send(lead)
+
+
+async def test_a_batch_has_all_its_answers_over_tls(
+    build: Build, authority: Authority, lead: Event
+) -> None:
+    # One TLS record may hold many answers: once it is read, no socket announces the rest of them.
+    sink = build(client=authority)
+    assert isinstance(sink, BatchSink)
+    assert kinds(await sink.send_batch(series(lead, 40))) == [SinkResponse] * 40
 
 
 async def test_a_destination_with_a_certificate_of_another_authority_is_misconfigured(

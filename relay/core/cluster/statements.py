@@ -18,21 +18,6 @@ class Fence(NamedTuple):
     """Increases with each acquisition of the sink within one history."""
 
 
-class FenceGuard(msgspec.Struct, frozen=True):
-    """Condition of each read and each settlement of a sink's deliveries.
-
-    The sink is held by this member under this fence, in the database's present history, and the
-    lease has not expired. A settlement locks the ownership row (FOR SHARE) in its own statement: a
-    fence that is only read may change before the commit. A refusal is reported to the planner as
-    `fenced`. A settlement without an answer runs again as it is: it changes only deliveries that
-    still have the number of attempts that it names.
-    """
-
-    member: str
-    sink: str
-    fence: Fence
-
-
 class Beat(msgspec.Struct, frozen=True):
     """Record that this member is alive, and renew its leases.
 

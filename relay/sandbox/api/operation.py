@@ -56,7 +56,7 @@ class Call(msgspec.Struct, frozen=True):
 class Operation(msgspec.Struct, frozen=True):
     """A handler with its method and path; its signature and its docstring describe the rest.
 
-    A handler takes the call, the parameters, and the body if there is one, and returns an
+    A handler takes the call, the parameters, and the body if there is one, and returns a
     `Record`, a `Csv`, or None for 204; it raises Refusal.
     """
 

@@ -10,7 +10,6 @@ from relay.core.cluster.statements import (
     Acquired,
     Beat,
     Fence,
-    FenceGuard,
     Leave,
     OwnershipRow,
     Poll,
@@ -26,6 +25,7 @@ from tests.core.cluster.server import Blocked, Server, Transaction
 from tests.core.cluster.tables import (
     GONE,
     Confirm,
+    FenceGuard,
     Insert,
     Ownership,
     Pending,

@@ -2,10 +2,10 @@
 
 from typing import TYPE_CHECKING
 
-from relay.core.cluster.statements import Fence, FenceGuard
+from relay.core.cluster.statements import Fence
 from relay.core.cluster.timing import RETRY_S
 from tests.core.cluster.database import READ_MAX
-from tests.core.cluster.tables import EventId, Outcome, Pending, Read, Settle, Settled
+from tests.core.cluster.tables import EventId, FenceGuard, Outcome, Pending, Read, Settle, Settled
 
 if TYPE_CHECKING:
     from tests.core.cluster.relay import Relay

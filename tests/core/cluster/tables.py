@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from relay.core.cluster.statements import FenceGuard
+from relay.core.cluster.statements import Fence
 
 EventId = tuple[int, int]
 """An ordering key, and a number that rises within it."""
@@ -33,6 +33,21 @@ class Confirm(NamedTuple):
 
     member: str
     event: EventId
+
+
+class FenceGuard(msgspec.Struct, frozen=True):
+    """Condition of each read and each settlement of a sink's deliveries.
+
+    The sink is held by this member under this fence, in the database's present history, and the
+    lease has not expired. A settlement locks the ownership row (FOR SHARE) in its own statement: a
+    fence that is only read may change before the commit. A refusal is reported to the planner as
+    `fenced`. A settlement without an answer runs again as it is: it changes only deliveries that
+    still have the number of attempts that it names.
+    """
+
+    member: str
+    sink: str
+    fence: Fence
 
 
 class Read(NamedTuple):

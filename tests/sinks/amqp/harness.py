@@ -37,6 +37,7 @@ class AmqpHarness(BehindDoor[RabbitMq]):
         "the user may not write": "the user may not write to the exchange",
     }
     bare: ClassVar = {"url": "amqp://127.0.0.1"}
+    shown: ClassVar = {"routing_key": "lead.captured"}
     faults: ClassVar = (
         ({"url": "http://127.0.0.1"}, "url: expected amqp://"),
         ({"url": "amqp://127.0.0.1/?no_verify_ssl=1"}, "url: nothing may follow"),

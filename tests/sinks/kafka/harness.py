@@ -61,6 +61,7 @@ class KafkaHarness(Harness):
         "retry_after_is_kept_in_both_forms": "Kafka does not ask for a pace",
         "a_loss_ends_what_waits": "the mock's brokers cannot be frozen and away at once",
         "an_event_that_is_too_large_spares_the_others": "the mock's brokers take any size",
+        "batches_share_one_connection": "the mock's brokers do not tell its clients apart",
     }
 
     def __init__(self) -> None:

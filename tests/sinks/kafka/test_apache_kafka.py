@@ -16,6 +16,7 @@ from relay.core.sink import Outcomes
 from relay.sinks.kafka.sink import KafkaSink
 from tests.brokers.apache_kafka import PARTITIONS, ApacheKafka
 from tests.conftest import ManualClock
+from tests.sinks.batch import kinds
 from tests.sinks.kafka.harness import KafkaHarness, Sinks
 
 pytestmark = pytest.mark.long
@@ -56,10 +57,6 @@ def leads(amount: int, prefix: str = "evt") -> list[Event]:
 
 def arrived(server: ApacheKafka, topic: str) -> list[str]:
     return [record.headers["relay-id"] for record in server.read(topic)]
-
-
-def kinds(outcomes: Outcomes) -> list[type]:
-    return [type(outcome) for outcome in outcomes]
 
 
 async def test_events_spread_over_the_partitions_and_keep_their_order_by_key(

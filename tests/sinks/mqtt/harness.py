@@ -41,6 +41,7 @@ class MqttHarness(OwnServer[Mosquitto]):
     }
     wrong: ClassVar = {"unheard": "shout"}
     bare: ClassVar = {"url": "mqtt://127.0.0.1"}
+    shown: ClassVar = {"topic": "relay/lead.captured"}
     faults: ClassVar = (
         ({"url": "http://marked.example"}, "url: expected mqtt:// or mqtts:// and a host"),
         ({"url": "mqtt://"}, "url: expected mqtt:// or mqtts:// and a host"),

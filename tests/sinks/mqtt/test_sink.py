@@ -138,6 +138,23 @@ async def test_a_message_over_the_brokers_limit_is_refused_and_others_arrive(
     assert set(ids(server)) == {f"evt_{number}" for number in range(20)} - {"evt_10"}
 
 
+async def test_sends_and_checks_at_a_frozen_broker_end_in_time_and_the_next_event_is_sent(
+    server: Mosquitto, make: Make, lead: Event
+) -> None:
+    sink = make(timeout="1s")
+    await sink.send(lead)
+    server.freeze()
+    for _ in range(2):  # on the connection that was there, and while it makes another
+        async with asyncio.timeout(5):
+            error = await error_of(sink, lead)
+        assert (type(error), error.reason) == (Temporary, "no answer within 1 s")
+    with pytest.raises(Temporary, match="no answer within 1 s"):
+        await sink.check()
+    server.thaw()
+    await sink.send(replace(lead, id="evt_after"))
+    assert ids(server)[-1] == "evt_after"
+
+
 async def test_a_subject_without_a_subscriber_parks_until_there_is_one(
     server: Mosquitto, make: Make, lead: Event
 ) -> None:

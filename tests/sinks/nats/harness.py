@@ -41,6 +41,7 @@ class NatsHarness(OwnServer[NatsServer]):
         "the user may not subscribe": "the user may not subscribe to _INBOX.>, where replies",
     }
     bare: ClassVar = {"servers": "nats://127.0.0.1"}
+    shown: ClassVar = {"subject": "relay.lead.captured"}
     faults: ClassVar = (
         ({"servers": "http://marked.example"}, "servers: expected nats:// or tls:// addresses"),
         ({"servers": "nats://marked:password@"}, "servers: expected"),

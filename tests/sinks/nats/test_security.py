@@ -91,6 +91,13 @@ async def hanging_up(said: str) -> AbstractAsyncContextManager[asyncio.Server]:
     return await asyncio.start_server(turn_away, "127.0.0.1", 0)
 
 
+async def test_tls_that_the_server_does_not_offer_parks_the_sink(
+    server: NatsServer, make: Make, lead: Event
+) -> None:
+    sink = make(servers=server.url.replace("nats:", "tls:"))
+    assert await fault(sink, lead) == (Misconfigured, "the server offers no TLS")
+
+
 @pytest.mark.parametrize(
     "info",
     [b"INFO {}", b' INFO {"a":1}', b'INFO {"a":NaN}', b"INFO []", b'INFO {"tls_required":true}'],

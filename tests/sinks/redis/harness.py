@@ -43,6 +43,7 @@ class RedisHarness(OwnServer[RedisServer]):
         "the key holds something else": "WRONGTYPE: ",
     }
     bare: ClassVar = {"url": "redis://127.0.0.1"}
+    shown: ClassVar = {"stream": "relay"}
     faults: ClassVar = (
         ({"url": "http://marked.example"}, "url: expected redis:// or rediss:// and a host"),
         ({"url": "redis://:marked@"}, "url: expected redis://"),

@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -12,8 +13,9 @@ from relay.core.errors import Misconfigured, SinkError, Temporary
 from relay.core.event import Event
 from relay.sinks.redis.errors import MEANINGS, classify
 from tests.brokers.redis import RedisServer
+from tests.conftest import ManualClock
 from tests.sinks.redis.conftest import Make, error_of
-from tests.sinks.redis.harness import FAILURES
+from tests.sinks.redis.harness import FAILURES, RedisHarness
 
 
 @pytest.mark.parametrize(
@@ -78,6 +80,24 @@ async def test_a_missing_login_is_misconfigured(
 ) -> None:
     error = await error_of(make(url=f"redis://127.0.0.1:{server.port}"), lead)
     assert (type(error), error.reason) == (Misconfigured, "NOAUTH: the server asks for a password")
+
+
+@pytest.mark.servers
+async def test_a_server_that_demands_a_certificate_takes_nothing_without_one(
+    tmp_path: Path, lead: Event
+) -> None:
+    async with RedisHarness() as destination:
+        authority, table = await destination.secure(tmp_path / "tls")
+        sink = destination.build(ManualClock(), **table, ca_file=str(authority.file))
+        with pytest.raises(SinkError) as caught:
+            await sink.send(lead)
+        await sink.close()
+        assert destination.messages() == []
+    # The server's reset may overtake its alert, and then the reason is unknown.
+    assert (type(caught.value), caught.value.reason) in [
+        (Misconfigured, "the server does not accept our TLS certificate"),
+        (Temporary, "could not connect, or the connection was lost"),
+    ]
 
 
 async def test_xadd_is_all_that_delivery_needs(
