@@ -44,8 +44,10 @@ class Order(msgspec.Struct, frozen=True):
     """Whom an erasure is about, and where it goes on."""
 
     email: str
+    places: Sequence[str] = ()
+    """Names of all places, in the order in which they are searched."""
     place: int = 0
-    """Position of the place to be searched next."""
+    """Position among these of the place to be searched next."""
     start: int = 0
     """First key to be searched there."""
     share: float = 0.0
@@ -156,13 +158,23 @@ class ErasureRun(Generic[P_contra]):
         self.discarded = Traces()
         """The discarded deliveries: a lease under way may have read one of them before."""
         report = msgspec.json.decode(stored.report or "", type=Unfinished)
-        self._order = report.order
         self._address = address(report.order.email)
         self._total = Traces.of(report)
+        self._order = self._of_these_places(report.order)
         self._before = report.under_way
         self._under_way: InFlight = {}
         self._clock = clock
         self._noted_s = clock.monotonic()
+
+    def _of_these_places(self, order: Order) -> Order:
+        """Begin anew where a relay that searches other places, or in another order, stopped."""
+        names = [place.name for place in self._places]
+        if list(order.places) == names:
+            return order
+        for place in self._places:
+            if place.is_kept:  # counted anew
+                self._total.rows[place.name] = 0
+        return replace(order, places=names, place=0, start=0)
 
     async def carry_on(
         self, *, goes_on: Callable[[], bool], progressed: Callable[[], None]

@@ -17,6 +17,7 @@ from relay.core.errors import StoreUnavailable
 from relay.core.event import Event, Unreadable
 from relay.store import Store, stepwise_erasure, stepwise_personal_data
 from relay.store.personal_data import Erasure, Records, UnderWay
+from relay.store.personal_data_traces import Traces
 from relay.store.replays import Mark, PlannedDelivery
 from relay.store.selection import Selection
 from relay.store.unreadable import UnreadableSelection
@@ -324,6 +325,30 @@ async def test_a_request_that_becomes_an_event_during_an_erasure_is_erased(
     await store.personal_data.advance()
     left = await store.personal_data.count(ANN)
     assert (left.events, left.unreadable, left.quarantine) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("place_number", [0, 1, 2, 12])
+async def test_an_erasure_that_stopped_among_other_places_begins_anew(
+    store: Store, place_number: int
+) -> None:
+    """An update may have changed the places, or their order."""
+    await accept(store, event("known"), event(f"lead/{ANN}"))
+    await store.keep(odd(event("odd").body), lambda _: None)
+    until_ms = NOW_MS + 1000
+    await store.quarantine.begin("main", now_ms=NOW_MS, until_ms=until_ms, expires_ms=until_ms)
+    await store.quarantine.keep(UnverifiedRequest("main", NOW_MS, b"", b"", event("signed").body))
+    steps = store.personal_data._steps  # type: ignore[attr-defined]
+    order = stepwise_erasure.Order(ANN, place=place_number, start=1 << 40)
+    so_far = replace(Traces().erasure((), wiped=False, remains=""), kept_ids=1)
+    report = stepwise_erasure.unfinished(so_far, order)
+    number = await steps.begin(b"person", report, now_ms=NOW_MS)
+    assert await store.personal_data.advance()
+    left = await store.personal_data.count(ANN)
+    assert (left.events, left.unreadable, left.quarantine) == (0, 0, 0)
+    record = await store.personal_data.erasure(number)
+    assert record is not None
+    assert record.erasure is not None
+    assert (record.erasure.events, record.erasure.kept_ids) == (2, 1)
 
 
 async def test_an_erasure_that_failed_goes_on_where_it_was(

@@ -18,7 +18,10 @@ from relay.store.sqlite.wal import FRAME_HEADER_BYTES, HEADER_BYTES
 DATABASE_HEADER_BYTES = 100
 
 UNMARKED = 0
-"""The number in stores of older relays, and in backups, which begin a series of their own."""
+"""The number in stores of older relays, and in backups, which begin a series of their own.
+
+No series has less.
+"""
 
 _FIRST_MAX = 1 << 30
 """Half of what the field holds; the other half is more than the logs of a century."""
@@ -29,8 +32,8 @@ _FRAMES_MAX = 4096
 Mostly the first transaction is enough.
 """
 
-_DATABASE = struct.Struct(">16xH42xI")
-"""Page size and number."""
+_DATABASE = struct.Struct(">16xH42xi")
+"""Page size and number, which another program may have made negative."""
 _IS_LOG = 0x377F0682
 """In the last bit: whether the words of the checksums are big-endian."""
 _LOG = struct.Struct(">I4xI4x8s2I")
@@ -67,7 +70,7 @@ def belong_together(database: IO[bytes], log: IO[bytes]) -> bool:
     # The field holds 1 for the largest page size.
     if opened.page_size != (page_size if page_size > 1 else _PAGE_SIZE_MAX):
         return False
-    return number == UNMARKED or _continues(number, _numbers(opened))
+    return number <= UNMARKED or _continues(number, _numbers(opened))
 
 
 def _continues(number: int, numbers: Iterator[int | None]) -> bool:

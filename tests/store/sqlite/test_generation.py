@@ -220,12 +220,14 @@ async def test_a_long_log_is_not_judged(
     assert foreign_log(both) is None
 
 
-async def test_a_store_of_an_older_relay_is_taken_with_its_log_and_marked(
-    path: Path, clock: ManualClock
+@pytest.mark.parametrize("of_another_program", [0, -1])
+async def test_a_store_without_a_number_is_taken_with_its_log_and_marked(
+    path: Path, clock: ManualClock, of_another_program: int
 ) -> None:
+    """Older relays write none, and another program may have written what is none."""
     await (await open_relay(path, clock)).close()
     with closing(sqlite3.connect(path)) as db:
-        db.execute("PRAGMA user_version = 0")
+        db.execute(f"PRAGMA user_version = {of_another_program}")
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         db.executescript("CREATE TABLE other (x); DROP TABLE other")
         assert log_of(path).stat().st_size > 0
