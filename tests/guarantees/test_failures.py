@@ -107,7 +107,7 @@ PROOFS = {
     "test_no_sink_takes_a_second_answer_for_that_to_the_next_event",
     "A replay is cancelled": "tests/admin/test_selecting.py::"
     "test_no_delivery_of_a_cancelled_replay_starts",
-    "The relay lives but accepts": "tests/app/test_startup.py::"
+    "The relay lives but can accept nothing": "tests/app/test_startup.py::"
     "test_a_stall_of_the_running_process_is_an_absence",
     "The relay is away for": "tests/app/test_startup.py::"
     "test_a_short_restart_does_not_hide_the_loss_of_the_absence_before_it",
