@@ -12,9 +12,8 @@ from relay.receiver.app import Receiver
 from relay.receiver.intake import Intake
 from relay.receiver.reporter import RequestReporter
 from relay.receiver.secret_rotation import SecretRotations
-from relay.server.connection_limit import limited, public_total
+from relay.server.connection_limit import limited, public_bytes, public_total
 from relay.server.listener import Listener
-from relay.server.memory_limit import public_bytes
 from relay.store import Store
 from relay.telemetry.activity_stream import ActivityStream
 from relay.telemetry.metrics import Metrics

@@ -36,9 +36,8 @@ from relay.delivery.standstill import StandstillMonitor
 from relay.delivery.supervisor import DispatcherSupervisor
 from relay.reconciliation.reconciler import Reconciler
 from relay.reconciliation.reporter import ReconciliationReporter
-from relay.server.connection_limit import admin_total, file_limit, limited
+from relay.server.connection_limit import ADMIN_BYTES, admin_total, file_limit, limited
 from relay.server.listener import Listener
-from relay.server.memory_limit import ADMIN_BYTES
 from relay.server.sd_notify import ServiceManager
 from relay.server.socket_activation import Side
 from relay.store import Backlog, Store, engines

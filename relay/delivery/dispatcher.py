@@ -24,10 +24,9 @@ from relay.delivery.attempt import (
     judge_batch,
     send_function,
 )
-from relay.delivery.circuit_breaker import CircuitBreaker, Ticket, Wait
+from relay.delivery.circuit_breaker import CircuitBreaker, ConcurrencyLimit, Ticket, Wait
 from relay.delivery.enrichment import BatchEnrichment
-from relay.delivery.fetcher import Fetcher
-from relay.delivery.limits import ConcurrencyLimit
+from relay.delivery.prefetch import Fetcher
 from relay.delivery.reporter import DeliveryReporter
 from relay.delivery.settlement_writer import SettlementWriter
 from relay.store import Store

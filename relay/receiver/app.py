@@ -1,6 +1,7 @@
 """The public listener's app: reads, verifies, stores and acknowledges one request.
 
 One fsync and nothing else stands between the sender and its response; sinks are unknown here.
+A response is a code and one JSON object (CONTRACT.md, section 3), never a redirect, 410 or 500.
 """
 
 import re
@@ -8,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, cast
 
+import orjson
 from starlette.types import Receive, Scope, Send
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
@@ -15,13 +17,12 @@ from relay.config import ServerSettings
 from relay.core.authentication import Headers, SourceSettings, authenticate
 from relay.core.clock import Clock
 from relay.core.errors import BodyRejected, Rejected, StoreError, StoreUnavailable
+from relay.core.event import Event, Outcome, Unreadable
 from relay.core.large_bodies import BodyWorker
 from relay.core.routing import Route
 from relay.core.timeouts import Deadlines
-from relay.receiver import responses
 from relay.receiver.intake import Intake
 from relay.receiver.reporter import RequestReporter
-from relay.receiver.responses import PlainResponse
 from relay.receiver.secret_rotation import SecretRotations
 from relay.server.exchanges import VERIFIED
 from relay.telemetry.metrics import UNKNOWN
@@ -84,7 +85,7 @@ class Receiver:
             response = await self._respond(source, terms, scope, receive)
         except Exception as error:  # noqa: BLE001
             # Our bug: a 503 tells the sender to retry; nothing can be done about a 500.
-            response = responses.refusal("unavailable")
+            response = refusal("unavailable")
             self._reporter.bug(name, error)
         self._reporter.responded(name, response.code, seconds=self._clock.monotonic() - started_s)
         await response.send(send)
@@ -136,7 +137,7 @@ class Receiver:
                 deadline.extend(limits.ack_timeout.seconds)
                 outcome = await self._intake.store(content, terms.routes)
                 self._reporter.acknowledging(outcome)
-                return responses.acknowledgement(outcome, content)
+                return acknowledgement(outcome, content)
         except TimeoutError:
             if body is None:
                 raise BodyRejected("timeout") from None
@@ -156,7 +157,7 @@ class Receiver:
     async def _refuse(
         self, source: str, reason: str, scope: Scope, *, skew_s: int | None = None
     ) -> PlainResponse:
-        response = responses.refusal(reason)
+        response = refusal(reason)
         self._reporter.refused(
             source,
             reason,
@@ -212,3 +213,51 @@ def _declared(headers: Headers) -> int:
 def _request_id(headers: Headers) -> str | None:
     value = next((value for name, value in headers if name == b"x-request-id"), b"")
     return value.decode() if _REQUEST_ID.fullmatch(value) else None
+
+
+_CODES = {"accepted": 202, "duplicate": 200, "conflict": 200, "unreadable": 200}
+
+
+class PlainResponse:
+    """In place of Starlette's Response, which costs several times as much."""
+
+    def __init__(self, code: int, content: dict[str, str], **headers: str) -> None:
+        """Underscores in the names of headers stand for hyphens."""
+        self.code = code
+        self._body = orjson.dumps(content)
+        self._headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", b"%d" % len(self._body)),
+            *((name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()),
+        ]
+
+    async def send(self, send: Send) -> None:
+        head = {"type": "http.response.start", "status": self.code, "headers": self._headers}
+        await send(head)
+        await send({"type": "http.response.body", "body": self._body})
+
+
+def acknowledgement(outcome: Outcome, content: Event | Unreadable) -> PlainResponse:
+    """Response to a verified request; an unreadable one has no id."""
+    # The sender cannot resolve a conflict: for it, the event is known.
+    fields: dict[str, str] = {"status": "duplicate" if outcome == "conflict" else outcome}
+    if isinstance(content, Event):
+        fields["id"] = content.id
+    return PlainResponse(_CODES[outcome], fields)
+
+
+def refusal(reason: str) -> PlainResponse:
+    """Response to a refused request; it never says why a signature was rejected."""
+    return _REFUSALS.get(reason, _UNAUTHORIZED)
+
+
+_UNAUTHORIZED = PlainResponse(401, {"status": "unauthorized"})
+# An unread body would be parsed as the next request, so these connections close.
+_REFUSALS = {
+    "path": PlainResponse(404, {"status": "not found"}),
+    "method": PlainResponse(405, {"status": "method not allowed"}, allow="POST"),
+    "timeout": PlainResponse(408, {"status": "timeout"}, connection="close"),
+    "disconnected": PlainResponse(408, {"status": "timeout"}, connection="close"),
+    "too_large": PlainResponse(413, {"status": "too large"}, connection="close"),
+    "unavailable": PlainResponse(503, {"status": "unavailable"}, retry_after="10"),
+}

@@ -15,10 +15,9 @@ import httptools
 import uvicorn
 from uvicorn.server import ServerState
 
-from relay.server.connection_limit import ConnectionLimit
+from relay.server.connection_limit import UNCOUNTED_BYTES, ConnectionLimit
 from relay.server.exchanges import STATE, Exchanges
 from relay.server.lingering import Lingering, unread
-from relay.server.memory_limit import UNCOUNTED_BYTES
 
 HEAD_TIMEOUT_S = 10.0
 """Request-head timeout, from the connection's start or the head's first byte.

@@ -1,6 +1,6 @@
 """Events and batches that one sink may have in flight."""
 
-from relay.delivery.limits import UNSETTLED_MAX, UNSETTLED_PER_SLOT, ConcurrencyLimit
+from relay.delivery.circuit_breaker import UNSETTLED_MAX, UNSETTLED_PER_SLOT, ConcurrencyLimit
 
 
 def start(slots: ConcurrencyLimit, events: int) -> None:

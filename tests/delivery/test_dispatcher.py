@@ -17,25 +17,14 @@ from relay.core.errors import Misconfigured, Refused, StoreBroken, StoreFull, Te
 from relay.core.retry import FAILURE_THRESHOLD
 from relay.core.timeouts import TICK_S
 from relay.delivery import circuit_breaker
-from relay.delivery.circuit_breaker import PROBE_MAX_S
+from relay.delivery.circuit_breaker import PROBE_MAX_S, UNSETTLED_PER_SLOT
 from relay.delivery.dispatcher import OWNER_POLL_S, POLL_INTERVAL_S
-from relay.delivery.limits import UNSETTLED_PER_SLOT
 from relay.delivery.prefetch import FETCH_MIN, QUIET_S, REPLAY_GAP_S
 from relay.delivery.settlement_writer import STORE_RETRY_S
 from relay.store.replays import PlannedDelivery
 from relay.store.selection import Selection
 from tests.conftest import NOW_MS
-from tests.delivery.dispatching import (
-    DOWN,
-    HOUR_S,
-    SINK,
-    Bench,
-    lead,
-    now_s,
-    policy,
-    rate,
-    working,
-)
+from tests.delivery.dispatching import DOWN, HOUR_S, SINK, Bench, lead, now_s, policy, rate, working
 from tests.store import erasing
 
 

@@ -14,7 +14,7 @@ from relay.core.errors import Misconfigured, StoreUnavailable, Temporary
 from relay.core.routing import Verdict
 from relay.delivery.circuit_breaker import PROBE_MAX_S
 from relay.delivery.dispatcher import POLL_INTERVAL_S
-from relay.delivery.fetcher import LATE_COMMIT_S
+from relay.delivery.prefetch import LATE_COMMIT_S
 from relay.delivery.settlement_writer import STORE_RETRY_S
 from relay.store import LeasedBatch
 from relay.store.sqlite.store import SqliteStore

@@ -9,20 +9,11 @@ import pytest
 from relay.core.config_values import Duration
 from relay.core.delivery import Delivery, SinkResponse
 from relay.core.errors import Misconfigured, StoreFull
+from relay.delivery.circuit_breaker import UNSETTLED_PER_SLOT
 from relay.delivery.dispatcher import POLL_INTERVAL_S
-from relay.delivery.limits import UNSETTLED_PER_SLOT
 from relay.delivery.prefetch import FETCH_MIN, PrefetchBuffer
 from relay.delivery.settlement_writer import STORE_RETRY_S
-from tests.delivery.dispatching import (
-    DOWN,
-    HOUR_S,
-    SINK,
-    lead,
-    now_s,
-    policy,
-    rate,
-    working,
-)
+from tests.delivery.dispatching import DOWN, HOUR_S, SINK, lead, now_s, policy, rate, working
 from tests.store.erasing import erase
 from tests.stub_server import until
 

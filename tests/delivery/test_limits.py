@@ -1,6 +1,6 @@
 """How many events may be in flight at once."""
 
-from relay.delivery.limits import UNSETTLED_MAX, UNSETTLED_PER_SLOT, ConcurrencyLimit
+from relay.delivery.circuit_breaker import UNSETTLED_MAX, UNSETTLED_PER_SLOT, ConcurrencyLimit
 
 
 def test_as_many_batches_start_as_the_slots_hold() -> None:

@@ -7,7 +7,7 @@ from random import Random
 
 from relay.core.clock import SystemClock
 from relay.core.routing import Verdict
-from relay.delivery.limits import UNSETTLED_PER_SLOT
+from relay.delivery.circuit_breaker import UNSETTLED_PER_SLOT
 from relay.store.sqlite.opening import open_store
 from relay.store.sqlite.settings import SqliteSettings
 from tests.brokers.redis import STREAM, RedisServer

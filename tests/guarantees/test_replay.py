@@ -15,7 +15,7 @@ from relay.core.config_values import Size
 from relay.core.delivery import Attempt, Settlement
 from relay.core.event import LEAD_CAPTURED, VIDEO_WATCHED, WEBHOOK_TEST, Event
 from relay.core.routing import Verdict
-from relay.delivery.limits import UNSETTLED_PER_SLOT
+from relay.delivery.circuit_breaker import UNSETTLED_PER_SLOT
 from relay.store.sqlite.opening import open_store
 from relay.store.sqlite.settings import SqliteSettings
 from tests.guarantees import ledger

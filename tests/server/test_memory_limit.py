@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from relay.server.connection_limit import MemoryLimit, public_bytes
 from relay.server.http_protocol import HEADERS_MAX
-from relay.server.memory_limit import MemoryLimit, public_bytes
 from tests import service
 from tests.caller import Caller, head, post
 from tests.loop_watch import UvLoop

@@ -11,7 +11,7 @@ from relay.core.clock import SynchronizedClock
 from relay.core.refusals import RefusalStreak
 from relay.delivery import circuit_breaker
 from relay.delivery.dispatcher import Dispatcher
-from relay.delivery.fetcher import Fetcher
+from relay.delivery.prefetch import Fetcher
 from relay.store.postgres import leases
 from relay.store.postgres.leases import SinkLeases, Walk
 from relay.store.postgres.leasing import Leasing
