@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from relay.core.acceptance_health import AcceptanceHealth
+from relay.core.acceptance import AcceptanceHealth
 from relay.core.clock import Clock
 from relay.core.errors import StoreBroken, StoreError, StoreFull
 from relay.store import Store

@@ -3,8 +3,7 @@
 import socket
 
 from relay.config import Config
-from relay.core.acceptance_health import AcceptanceHealth
-from relay.core.backpressure import Backpressure
+from relay.core.acceptance import AcceptanceHealth, Backpressure
 from relay.core.clock import Clock
 from relay.core.large_bodies import BodyWorker
 from relay.delivery.supervisor import DispatcherSupervisor

@@ -26,8 +26,7 @@ from relay.app.startup import StartupReport
 from relay.app.watchdog import HangTimer, Watchdog
 from relay.config import Config
 from relay.config.changes import Changes, digest
-from relay.core.acceptance_health import AcceptanceHealth
-from relay.core.backpressure import Backpressure
+from relay.core.acceptance import AcceptanceHealth, Backpressure
 from relay.core.clock import Clock, Instant
 from relay.core.config_values import Duration
 from relay.core.errors import RelayError, StoreBroken, StoreTooNew

@@ -5,7 +5,7 @@ from typing import Literal
 import msgspec
 
 from relay.core.flow import Flow, outlook
-from relay.core.refusals import Refusals
+from relay.core.retry import Refusals
 
 State = Literal["active", "throttled", "parked", "paused"]
 

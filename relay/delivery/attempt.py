@@ -13,8 +13,7 @@ from relay.core.config_values import Duration
 from relay.core.delivery import Attempt, Delivery, Settlement, SinkResponse
 from relay.core.errors import SinkError, Temporary
 from relay.core.event import Event
-from relay.core.refusals import RefusalStreak
-from relay.core.retry import RetryPolicy, Standing, decide, standing
+from relay.core.retry import RefusalStreak, RetryPolicy, Standing, decide, standing
 from relay.core.sink import BatchSink, Outcomes, Sink
 from relay.core.timeouts import Deadlines, current_timeout
 from relay.outbound.batching import is_cancelled

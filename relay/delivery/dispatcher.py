@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from functools import partial
 from random import Random
 
-from relay.core.backpressure import Backpressure
+from relay.core.acceptance import Backpressure
 from relay.core.clock import Clock
 from relay.core.config_values import Duration
 from relay.core.delivery import Delivery
 from relay.core.delivery_credit import CreditAccount
 from relay.core.event import Event
-from relay.core.refusals import RefusalStreak
+from relay.core.retry import RefusalStreak
 from relay.core.sink import Enricher, Sink, SinkSettings
 from relay.core.sink_status import SinkStatus, State, WaitReason
 from relay.core.timeouts import Deadlines

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from relay.core.clock import Clock
 from relay.core.delivery import Result, Settlement
 from relay.core.errors import SinkError, StoreError
-from relay.core.refusals import Refusals
+from relay.core.retry import Refusals
 from relay.core.sink import SinkSettings
 from relay.core.sink_status import SinkStatus, State, ThroughputWindow, WaitReason
 from relay.delivery.circuit_breaker import CircuitBreaker

@@ -9,8 +9,8 @@ from random import Random
 from typing import Any
 
 from relay import sinks
+from relay.core.acceptance import Backpressure
 from relay.core.backlog_trend import BacklogTrend, Sample
-from relay.core.backpressure import Backpressure
 from relay.core.clock import Clock
 from relay.core.config_values import Duration
 from relay.core.delivery import Delivery

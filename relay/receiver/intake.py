@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from relay.core.acceptance import Backpressure
 from relay.core.authentication import Authenticated, read
-from relay.core.backpressure import Backpressure
 from relay.core.clock import Clock
 from relay.core.delivery import Delivery
 from relay.core.event import Event, Outcome, Unreadable

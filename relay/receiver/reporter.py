@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any
 
-from relay.core.acceptance_health import AcceptanceHealth
+from relay.core.acceptance import AcceptanceHealth
 from relay.core.clock import Clock
 from relay.core.delivery_rules import TIMEOUT_S, WAITS_S
 from relay.core.errors import Rejected, StoreError

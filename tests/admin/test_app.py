@@ -17,7 +17,7 @@ from relay.admin import AdminServices, admin_app, guessing
 from relay.admin.guessing import KnownClients
 from relay.admin.readiness import Readiness
 from relay.config import AdminSettings, Config, ServerSettings
-from relay.core.acceptance_health import AcceptanceHealth
+from relay.core.acceptance import AcceptanceHealth
 from relay.core.clock import Clock, Instant
 from relay.core.config_values import Address, Duration, Secret, Size
 from relay.core.errors import StoreBroken, StoreError, StoreFull

@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 
 from relay.admin.readiness import SIZE_MIN, Readiness
-from relay.core.acceptance_health import AcceptanceHealth
+from relay.core.acceptance import AcceptanceHealth
 from relay.core.errors import StoreFull, StoreUnavailable
 from tests.conftest import ManualClock
 

@@ -10,9 +10,9 @@ from msgspec.structs import replace
 from relay.admin.facts import Facts, SinkFacts, SourceFacts, StoreFacts
 from relay.admin.services import Reading
 from relay.admin.verdict import is_well, problems
-from relay.core import refusals
 from relay.core.downtime import Interval
 from relay.core.flow import Flow
+from relay.core.retry import Refusals
 from relay.core.sink_status import SinkStatus, State
 from relay.store import StoreWarning
 from relay.store.absences import Absence
@@ -605,7 +605,7 @@ def test_a_backlog_that_grows_for_less_than_ten_minutes_is_none() -> None:
 def test_a_sink_that_refuses_everything_names_the_command_for_what_died(
     reason: str | None, chosen: str
 ) -> None:
-    condition = replace(_condition("parked", since_ms=NOW_MS), refusals=refusals.Refusals(reason))
+    condition = replace(_condition("parked", since_ms=NOW_MS), refusals=Refusals(reason))
     found = next(each for each in problems(of_sink(condition=condition, dead=4)) if each.why)
     command = f"relay dead-letters replay --sink crm{chosen}"
     assert found.why.endswith(f"deliver what died before: {command}")

@@ -13,8 +13,7 @@ from relay.admin.page.text.formats import iso
 from relay.cli import main, output
 from relay.config import Config
 from relay.core.config_values import Duration
-from relay.core.refusals import Refusals
-from relay.core.retry import FAILURE_THRESHOLD
+from relay.core.retry import FAILURE_THRESHOLD, Refusals
 from relay.core.sink_status import SinkStatus
 from relay.store.postgres.store import PostgresStore
 from relay.store.sqlite.store import SqliteStore

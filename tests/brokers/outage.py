@@ -13,7 +13,7 @@ import msgspec
 
 from relay import sinks
 from relay.core import config_values, sample_events
-from relay.core.backpressure import Backpressure
+from relay.core.acceptance import Backpressure
 from relay.core.clock import SystemClock
 from relay.core.config_values import Duration, Size
 from relay.core.event import VIDEO_WATCHED

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-from relay.core.backpressure import THRESHOLD, Backpressure
+from relay.core.acceptance import THRESHOLD, Backpressure
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from relay.core import sample_events
-from relay.core.backpressure import THRESHOLD, Backpressure
+from relay.core.acceptance import THRESHOLD, Backpressure
 from relay.core.config_values import Duration, Rate, Size
 from relay.core.delivery import Delivery, Settlement, SinkResponse
 from relay.core.delivery_credit import ACKNOWLEDGEMENTS_PER_DELIVERY

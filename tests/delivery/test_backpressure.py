@@ -4,25 +4,14 @@ import asyncio
 from itertools import pairwise
 from pathlib import Path
 
-from relay.core.backpressure import RELIEF_S
+from relay.core.acceptance import RELIEF_S
 from relay.core.config_values import Duration
 from relay.core.delivery import SinkResponse
-from relay.core.delivery_credit import (
-    ACKNOWLEDGEMENTS_PER_DELIVERY,
-    SAVED_MAX,
-    SHARED_AT,
-)
+from relay.core.delivery_credit import ACKNOWLEDGEMENTS_PER_DELIVERY, SAVED_MAX, SHARED_AT
 from relay.core.retry import FAILURE_THRESHOLD
 from relay.delivery.circuit_breaker import PROBE_MAX_S
 from relay.delivery.dispatcher import BACKPRESSURE_POLL_S
-from tests.delivery.dispatching import (
-    DOWN,
-    Bench,
-    ScriptedBatches,
-    policy,
-    rate,
-    working,
-)
+from tests.delivery.dispatching import DOWN, Bench, ScriptedBatches, policy, rate, working
 
 IDS = [f"evt_{number:02}" for number in range(2 * SHARED_AT + 8)]
 HOUR = Duration.parse("1h")

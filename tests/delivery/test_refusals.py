@@ -8,8 +8,7 @@ import pytest
 
 from relay.core.delivery import SinkResponse
 from relay.core.errors import Refused, Temporary
-from relay.core.refusals import Refusals
-from relay.core.retry import FAILURE_THRESHOLD
+from relay.core.retry import FAILURE_THRESHOLD, Refusals
 from relay.core.routing import Verdict
 from relay.delivery.circuit_breaker import PROBE_MAX_S
 from tests.delivery.dispatching import (

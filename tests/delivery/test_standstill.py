@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from relay.core.backpressure import Backpressure
+from relay.core.acceptance import Backpressure
 from relay.core.config_values import Duration, Size
 from relay.core.delivery import Settlement, SinkResponse
 from relay.core.errors import Misconfigured, StoreFull, StoreUnavailable, Temporary

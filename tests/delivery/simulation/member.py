@@ -9,7 +9,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from relay.app.sink_history import SinkHistory
-from relay.core.backpressure import Backpressure
+from relay.core.acceptance import Backpressure
 from relay.core.cluster.timing import SURVEY_JITTER, SURVEY_S
 from relay.core.config_values import Duration
 from relay.core.errors import SinkError, StoreError

@@ -8,7 +8,7 @@ import pytest
 
 from relay.app.sink_history import SinkHistory
 from relay.core.clock import SynchronizedClock
-from relay.core.refusals import RefusalStreak
+from relay.core.retry import RefusalStreak
 from relay.delivery import circuit_breaker
 from relay.delivery.dispatcher import Dispatcher
 from relay.delivery.prefetch import Fetcher
