@@ -13,8 +13,7 @@ import msgspec
 
 from relay.cli.parameters import json_option
 from relay.core.delivery import Result
-from relay.core.flow import Flow, place, rate
-from relay.core.sink_status import REASON_WORDS, outlook_of, stands_still
+from relay.core.sink_status import REASON_WORDS, Flow, outlook_of, place, rate, stands_still
 from relay.core.units import number, relative
 
 _LAST_S = 253_370_764_800

@@ -15,7 +15,7 @@ from collections import deque
 from itertools import islice
 from typing import NamedTuple
 
-from relay.core.flow import Direction, Flow
+from relay.core.sink_status import Direction, Flow
 
 SAMPLE_EVERY_S = 5.0
 GAP_S = 60.0

@@ -11,9 +11,8 @@ from relay.admin.facts import Facts, SinkFacts, SourceFacts, StoreFacts
 from relay.admin.services import Reading
 from relay.admin.verdict import is_well, problems
 from relay.core.downtime import Interval
-from relay.core.flow import Flow
 from relay.core.retry import Refusals
-from relay.core.sink_status import SinkStatus, State
+from relay.core.sink_status import Flow, SinkStatus, State
 from relay.store import StoreWarning
 from relay.store.absences import Absence
 from relay.store.ownership import Cluster, FreeSink, Member

@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 import pytest
 
-from relay.core.flow import Flow
+from relay.core.sink_status import Flow
 from tests import service
 from tests.app.cluster import SALES, Member, cluster, settings
 from tests.caller import post

@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from relay.core.backlog_trend import BacklogTrend, Sample
-from relay.core.flow import Flow
+from relay.core.sink_status import Flow
 
 START_MS = 1_700_000_000_000
 DAY_S = 86_400.0

@@ -2,7 +2,7 @@
 
 import pytest
 
-from relay.core.flow import Flow, about, outlook, place, rates
+from relay.core.sink_status import Flow, about, outlook, place, rates
 
 GROWING = Flow(in_per_minute=168, out_per_minute=30, direction="growing", wait_s=60_618)
 DRAINING = Flow(

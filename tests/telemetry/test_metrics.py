@@ -10,7 +10,7 @@ import pytest
 from prometheus_client import REGISTRY
 from prometheus_client.parser import text_string_to_metric_families
 
-from relay.core.flow import Flow
+from relay.core.sink_status import Flow
 from relay.core.totals import Total
 from relay.telemetry.metrics import UNKNOWN, Metrics
 from relay.telemetry.metrics.labels import CODES, REASONS, SKEW

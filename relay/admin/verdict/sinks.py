@@ -5,9 +5,8 @@ from collections.abc import Iterator
 
 from relay.admin.facts import SinkFacts
 from relay.admin.verdict.finding import Finding, Severity, is_over
-from relay.core.flow import Flow, about, rates
 from relay.core.minutes import DAY_MS, MINUTE_MS
-from relay.core.sink_status import SinkStatus, stands_still
+from relay.core.sink_status import Flow, SinkStatus, about, rates, stands_still
 from relay.core.units import number, span
 
 THROTTLED_MS = 15 * MINUTE_MS

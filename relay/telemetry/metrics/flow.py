@@ -2,7 +2,7 @@
 
 import math
 
-from relay.core.flow import Flow
+from relay.core.sink_status import Flow
 from relay.telemetry.metrics.labels import BEHIND, DIRECTIONS
 from relay.telemetry.metrics.registry import OPEN, Registry
 

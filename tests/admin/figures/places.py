@@ -16,8 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from relay.cli import main
 from relay.core.event import MILESTONES
-from relay.core.flow import Flow, rate
-from relay.core.sink_status import outlook_of
+from relay.core.sink_status import Flow, outlook_of, rate
 from relay.core.units import deviation, duration, size
 from tests.admin.figures.book import Age, Book, Figure, Moment
 from tests.admin.page.document import Element

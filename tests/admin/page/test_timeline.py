@@ -5,8 +5,7 @@ from typing import Any
 from relay.admin.page.views.events.steps import DeliveryTimeline
 from relay.admin.page.views.events.timeline import Timeline, timeline
 from relay.core.delivery import Status
-from relay.core.flow import Flow
-from relay.core.sink_status import SinkStatus
+from relay.core.sink_status import Flow, SinkStatus
 from relay.store.events import AttemptRecord, DeliveryRecord, EventRecord, Queued
 from relay.store.replays import Mark, Replay
 from relay.store.selection import Selection

@@ -3,7 +3,7 @@
 import unicodedata
 from datetime import UTC, datetime
 
-from relay.core.flow import rate
+from relay.core.sink_status import rate
 from relay.core.units import deviation, duration, number, relative, size
 
 _SHOWN = {"\n", "\t"}

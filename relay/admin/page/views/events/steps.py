@@ -5,8 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from relay.core.delivery import STATUS_AFTER, Status
-from relay.core.flow import place
-from relay.core.sink_status import SinkStatus
+from relay.core.sink_status import SinkStatus, place
 from relay.core.units import duration, number, relative
 from relay.store.events import AttemptRecord, DeliveryRecord, EventRecord, Queued
 from relay.store.replays import Replay

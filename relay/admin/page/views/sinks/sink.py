@@ -17,10 +17,9 @@ from relay.admin.page.text.settings import settings_of_sink
 from relay.admin.page.view import PageView
 from relay.admin.page.visit import Context, PageVisit
 from relay.admin.verdict import sinks as verdict
-from relay.core.flow import about, rates
 from relay.core.minutes import DAY_MS, HOUR_MS
 from relay.core.sink import SinkSettings
-from relay.core.sink_status import REASON_WORDS, SinkStatus, outlook_of, stands_still
+from relay.core.sink_status import REASON_WORDS, SinkStatus, about, outlook_of, rates, stands_still
 from relay.core.units import duration
 from relay.store.sink_states import StateSpan
 from relay.store.statistics import DURATIONS_MS, AttemptSummary
