@@ -5,11 +5,10 @@ from typing import Any, get_args
 
 import click
 
-from relay.cli.client import AdminClient, JsonObject, connected
+from relay.cli.client import AdminClient, JsonObject, RelayTarget, connected, relay_options
 from relay.cli.output import Output, moment, safe, table
 from relay.cli.parameters import json_option, moment_option, name_option
 from relay.cli.selection import until_option
-from relay.cli.target import RelayTarget, relay_options
 from relay.core import csv_table
 from relay.core.setting_errors import suggestion
 from relay.core.units import number

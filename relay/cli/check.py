@@ -12,10 +12,10 @@ import msgspec
 from msgspec.structs import asdict, replace
 
 from relay import sinks
-from relay.cli import api_check, moments, route_table
+from relay.cli import api_check, route_table
 from relay.cli.diagnosis import diagnose
 from relay.cli.output import Output, check_failed, check_passed, printing
-from relay.cli.parameters import config_option, moment_option, parsed
+from relay.cli.parameters import config_option, moment_option, parse_duration, parsed
 from relay.config import Config, default_path, load, load_store
 from relay.config.secret_checks import expired
 from relay.core.clock import SystemClock
@@ -106,7 +106,7 @@ def check_config(*, path: Path | None, connect: bool) -> Output:
     "--tolerance",
     default="5m",
     show_default=True,
-    callback=parsed(moments.duration),
+    callback=parsed(parse_duration),
     help="Maximum clock difference.",
 )
 @printing

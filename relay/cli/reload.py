@@ -5,9 +5,8 @@ from typing import Any
 
 import click
 
-from relay.cli.client import connected
+from relay.cli.client import RelayTarget, connected, relay_options
 from relay.cli.output import Output, printing, safe
-from relay.cli.target import RelayTarget, relay_options
 from relay.core.errors import AdminApiError, ConfigError, Fault
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import click
 import httpx
 
-from relay.cli.client import anonymous, connected
+from relay.cli.client import RelayTarget, anonymous, connected, relay_options, url_option
 from relay.cli.output import (
     Output,
     ago,
@@ -21,7 +21,6 @@ from relay.cli.output import (
     when,
 )
 from relay.cli.parameters import config_option, json_option
-from relay.cli.target import RelayTarget, relay_options, url_option
 from relay.core.errors import AdminApiError, NoVerdict
 from relay.core.units import deviation, duration, size
 

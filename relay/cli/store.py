@@ -7,10 +7,9 @@ from pathlib import Path
 import click
 from msgspec.structs import asdict
 
-from relay.cli.client import AdminClient, connected, relay_command
+from relay.cli.client import AdminClient, RelayTarget, connected, relay_command, relay_options
 from relay.cli.output import Output, pairs, printing, table
 from relay.cli.parameters import config_option
-from relay.cli.target import RelayTarget, relay_options
 from relay.config import default_path, load_store
 from relay.core.clock import SystemClock
 from relay.core.delivery import Status

@@ -14,10 +14,9 @@ from typing import Any
 
 import click
 
-from relay.cli.client import AdminClient, connected
+from relay.cli.client import AdminClient, RelayTarget, connected, relay_options
 from relay.cli.output import Output, flow, moment
 from relay.cli.parameters import json_option, moment_option, name_option
-from relay.cli.target import RelayTarget, relay_options
 from relay.core.errors import RelayUnreachable
 
 _STDOUT = 1

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from relay.cli.moments import duration, parse, parse_at
 from relay.cli.output import moment
+from relay.cli.parameters import parse_duration, parse_moment, parse_moment_at
 
 NOW = datetime(2026, 11, 22, 9, 30, tzinfo=UTC)
 """02:30 of the same day in the zone of these tests."""
@@ -49,7 +49,7 @@ def bogota(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 )
 def test_a_moment_is_parsed_in_every_form(text: str, meant: str) -> None:
     now = NOW.astimezone()
-    assert parse_at(text, now=now) == datetime.fromisoformat(meant).timestamp() * 1000
+    assert parse_moment_at(text, now=now) == datetime.fromisoformat(meant).timestamp() * 1000
 
 
 @pytest.mark.parametrize(
@@ -57,21 +57,21 @@ def test_a_moment_is_parsed_in_every_form(text: str, meant: str) -> None:
 )
 def test_an_invalid_moment_is_refused_with_the_valid_forms(text: str) -> None:
     with pytest.raises(ValueError, match='"yesterday", a time of day'):
-        parse(text)
+        parse_moment(text)
 
 
 def test_a_duration_may_have_several_parts() -> None:
-    assert duration("1h30m") == 5_400_000
-    assert duration("90s") == 90_000
+    assert parse_duration("1h30m") == 5_400_000
+    assert parse_duration("90s") == 90_000
     with pytest.raises(ValueError, match="expected a duration"):
-        duration("1h30")
+        parse_duration("1h30")
 
 
 def test_a_printed_moment_has_its_offset_and_can_be_parsed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert moment(1_795_339_800_000) == "2026-11-22T04:30:00-05:00"
-    assert parse(moment(1_795_339_800_000)) == 1_795_339_800_000
+    assert parse_moment(moment(1_795_339_800_000)) == 1_795_339_800_000
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()
     assert moment(1_795_339_800_000) == "2026-11-22T09:30:00Z"

@@ -11,13 +11,12 @@ import click
 import httpx
 from msgspec.structs import replace
 
-from relay.cli.client import connected
+from relay.cli.client import RelayTarget, connected
 from relay.cli.output import Output, safe
 from relay.cli.parameters import parsed
 from relay.cli.private_file import SecretFile
 from relay.cli.sender_api import SenderApi, sender_command
 from relay.cli.subscription import listed, parse_events
-from relay.cli.target import RelayTarget
 from relay.core.errors import RelayError
 from relay.video_service.api.client import Api
 from relay.video_service.api.errors import ServiceApiError

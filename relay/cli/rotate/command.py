@@ -6,10 +6,16 @@ from contextlib import suppress
 
 import click
 
-from relay.cli.client import AdminClient, JsonObject, connected, relay_command
-from relay.cli.moments import duration
+from relay.cli.client import (
+    AdminClient,
+    JsonObject,
+    RelayTarget,
+    connected,
+    relay_command,
+    relay_options,
+)
 from relay.cli.output import Output, moment, pairs, printing, when
-from relay.cli.parameters import name_option, named, parsed
+from relay.cli.parameters import name_option, named, parse_duration, parsed
 from relay.cli.private_file import SecretFile
 from relay.cli.rotate.rotation import (
     Journal,
@@ -20,7 +26,6 @@ from relay.cli.rotate.rotation import (
     rotation_path,
 )
 from relay.cli.sender_api import sender_api
-from relay.cli.target import RelayTarget, relay_options
 from relay.config import load_sources
 from relay.config.secret_files import secret_file
 from relay.core.config_values import Duration
@@ -31,7 +36,7 @@ FOR_MAX = Duration.parse("1h")
 
 
 def _length(text: str) -> Duration:
-    length = duration(text)
+    length = parse_duration(text)
     if not 1000 <= length <= FOR_MAX:
         raise ValueError("expected 1s to 1h")
     return length
