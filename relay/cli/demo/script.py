@@ -10,7 +10,7 @@ import msgspec
 import orjson
 
 from relay.cli.demo.screen import AGAIN, FORGED, Answered, Repeat, Screen
-from relay.cli.send.load import sample
+from relay.cli.send.command import sample
 from relay.core.clock import SystemClock
 from relay.core.event import LEAD_CAPTURED
 from relay.sandbox.model import Attempt

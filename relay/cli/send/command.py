@@ -2,10 +2,12 @@
 
 import asyncio
 import itertools
+import secrets
 import time
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
+from random import SystemRandom
 from typing import BinaryIO, NamedTuple
 
 import click
@@ -13,8 +15,8 @@ import httpx
 import uvloop
 
 from relay.cli import parameters
-from relay.cli.send.load import Load, OutgoingEvent, Tally, sample
-from relay.cli.send.report import SendReport
+from relay.cli.send.report import SendReport, SentEvent
+from relay.core import sample_events
 from relay.core.authentication import SourceSettings
 from relay.core.clock import SystemClock
 from relay.core.config_values import Secret
@@ -25,6 +27,8 @@ from relay.video_service.sender import Sender, parse_url
 
 ALL = "all"
 CONCURRENCY = 16
+"""Requests at once with --count; without it one, so that the attempts are shown in order."""
+
 DEFAULT_URL = "http://127.0.0.1:8080/webhooks"
 
 DEFAULT_SECRET = "env:RELAY_SECRET"  # noqa: S105 - a reference, not a secret
@@ -59,26 +63,12 @@ DEFAULT_SECRET = "env:RELAY_SECRET"  # noqa: S105 - a reference, not a secret
     callback=parameters.parsed(parameters.per_second),
     help="Events per second; default: as fast as responses come.",
 )
-@click.option(
-    "--concurrency",
-    type=parameters.WholeNumber(1, 1000),
-    default=CONCURRENCY,
-    show_default=True,
-    help="Maximum number of concurrent requests.",
-)
 @click.option("--retry", is_flag=True, help="Try 6 times, waiting 20, 40, 80, 160 and 320 s.")
 @click.option(
     "--data",
     type=click.File("rb"),
     metavar="FILE",
     help="Send this body byte for byte instead of a sample; - is stdin.",
-)
-@click.option(
-    "--time-scale",
-    type=parameters.NumberRange(0, 100),
-    default=1.0,
-    show_default=True,
-    help="Multiply the waits of --retry, for trials: 0.01 makes 20 s 0.2 s.",
 )
 @parameters.json_option
 @click.pass_context
@@ -92,10 +82,8 @@ def send(
     source: str | None,
     count: int | None,
     rate: float | None,
-    concurrency: int,
     retry: bool,
     data: BinaryIO | None,
-    time_scale: float,
     as_json: bool,
 ) -> None:
     """Send signed events as the video service does.
@@ -114,48 +102,73 @@ def send(
     events = _copies(data.read(), total) if data else _samples(event or ALL, total)
     if data and total > 1:
         click.echo(f"{total} copies of one body: all but the first are duplicates", err=True)
-    clock = SystemClock()
-    tally = Tally(total)
-    load = Load(tally, clock=clock, rate=rate, concurrency=concurrency if count else 1)
-    report = SendReport(tally, each_attempt=count is None, as_json=as_json)
-    create_sender = partial(
-        Sender,
-        target.url,
-        target.secret,
-        header=target.header,
-        clock=clock,
-        schedule=WAITS_S if retry else (),
-        time_scale=time_scale,
-        sleep=load.wait_for_retry,
-        connections=concurrency,
-    )
+    report = SendReport(total, each_attempt=count is None, as_json=as_json)
+    slots = asyncio.Semaphore(CONCURRENCY if count else 1)
     try:
-        uvloop.run(_send(create_sender, load, events, report))
+        with report.progress:
+            uvloop.run(_send(target, _paced(events, rate), report, slots=slots, retry=retry))
     finally:
         # Also after Ctrl-C: the figures so far are useful.
         report.end()
-    context.exit(0 if tally.acknowledged == total else 1)
+    context.exit(0 if report.acknowledged == total else 1)
 
 
 async def _send(
-    create_sender: Callable[[], Sender],
-    load: Load,
-    events: Iterator[OutgoingEvent],
+    target: "Destination",
+    events: AsyncIterator[SentEvent],
     report: SendReport,
+    *,
+    slots: asyncio.Semaphore,
+    retry: bool,
 ) -> None:
-    async with create_sender() as sender, asyncio.TaskGroup() as group:
-        showing = group.create_task(report.show_progress())
-        await load.run(sender, events, report.watch)
-        showing.cancel()
+    async def wait(seconds: float) -> None:
+        """Wait between two attempts, and let another event use the slot meanwhile."""
+        slots.release()
+        await asyncio.sleep(seconds)
+        await slots.acquire()
+
+    async def send_one(event: SentEvent) -> None:
+        await sender.send(event.body, watch=report.watch(event))
+        slots.release()
+
+    sender = Sender(
+        target.url,
+        target.secret,
+        header=target.header,
+        clock=SystemClock(),
+        schedule=WAITS_S if retry else (),
+        sleep=wait,
+    )
+    async with sender, asyncio.TaskGroup() as group:
+        async for event in events:
+            await slots.acquire()
+            group.create_task(send_one(event))
 
 
-def _samples(event: str, count: int) -> Iterator[OutgoingEvent]:
+async def _paced(events: Iterator[SentEvent], rate: float | None) -> AsyncIterator[SentEvent]:
+    """Yield as many events per second, or all at once without a rate."""
+    started_s = time.monotonic()
+    for index, event in enumerate(events):
+        if rate is not None:
+            await asyncio.sleep(started_s + index / rate - time.monotonic())
+        yield event
+
+
+def _samples(event: str, count: int) -> Iterator[SentEvent]:
     kinds = itertools.cycle(KINDS if event == ALL else [event])
     return map(sample, itertools.islice(kinds, count))
 
 
-def _copies(body: bytes, count: int) -> Iterator[OutgoingEvent]:
-    return itertools.repeat(OutgoingEvent("", "", body), count)
+def sample(kind: str) -> SentEvent:
+    """Create a sample event with a new id."""
+    event_id = f"evt_{secrets.token_hex(8)}"
+    created_at = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    body = sample_events.body(kind, event_id=event_id, created_at=created_at, random=SystemRandom())
+    return SentEvent(kind, event_id, body)
+
+
+def _copies(body: bytes, count: int) -> Iterator[SentEvent]:
+    return itertools.repeat(SentEvent("", "", body), count)
 
 
 class Destination(NamedTuple):

@@ -1,17 +1,17 @@
 """Output of `relay send`: a line per attempt or a summary, as text or JSON."""
 
-import asyncio
 import json
 import sys
-from typing import Any
+import time
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import click
 
-from relay.cli.send.load import OutgoingEvent, Tally
 from relay.core.delivery_rules import WAITS_S
 from relay.video_service.sender import SendOutcome, Watch
 
-PROGRESS_EVERY_S = 0.2
 KIND_WIDTH = 14
 ID_WIDTH = 20
 
@@ -42,23 +42,44 @@ def describe_failure(attempted_status: int | None, reason: str) -> str:
     return reason
 
 
-class SendReport:
-    """Prints each attempt, or progress and a summary for many events."""
+class SentEvent(NamedTuple):
+    """A body to send, with its kind and id; these are empty for one from a file."""
 
-    def __init__(self, tally: Tally, *, each_attempt: bool, as_json: bool) -> None:
-        """`each_attempt` prints every attempt; else there is a progress line and a summary."""
-        self._tally = tally
+    kind: str
+    id: str
+    body: bytes
+
+
+class SendReport:
+    """Counts the results, and prints each attempt, or a summary of many events."""
+
+    def __init__(self, total: int, *, each_attempt: bool, as_json: bool) -> None:
+        self._total = total
         self._each_attempt = each_attempt
         self._as_json = as_json
+        self.progress = click.progressbar(
+            length=total,
+            label="sent",
+            show_pos=True,
+            file=sys.stderr,
+            hidden=each_attempt or as_json or not sys.stderr.isatty(),
+        )
+        """Shown at a terminal while it is entered."""
+        self._started_s = time.monotonic()
         self._events: list[dict[str, Any]] = []
+        self._failures = Counter[tuple[int | None, str]]()
+        """Failed attempts by status and reason."""
+        self._attempts = self._failed = self._duplicates = 0
+        self.acknowledged = 0
 
-    def watch(self, event: OutgoingEvent) -> Watch:
+    def watch(self, event: SentEvent) -> Watch:
         """Create the observer of one event's attempts."""
         attempts = 0
 
         def watched(attempted: SendOutcome, next_s: float | None) -> None:
             nonlocal attempts
             attempts += 1
+            self._count(attempted, is_last=next_s is None)
             if not self._each_attempt:
                 return
             if self._as_json:
@@ -72,27 +93,60 @@ class SendReport:
 
         return watched
 
-    async def show_progress(self) -> None:
-        """Rewrite one line of a terminal until cancelled."""
-        if self._each_attempt or self._as_json or not sys.stderr.isatty():
-            return
-        try:
-            while True:
-                click.echo(f"\r{_progress(self._tally)}\x1b[K", err=True, nl=False)
-                await asyncio.sleep(PROGRESS_EVERY_S)
-        finally:
-            click.echo("\r\x1b[K", err=True, nl=False)
-
     def end(self) -> None:
         """Print the summary, if there is one."""
         if self._as_json:
             events = {"events": self._events} if self._each_attempt else {}
-            click.echo(json.dumps(_sum(self._tally) | events))
+            click.echo(json.dumps(self._sum() | events))
         elif not self._each_attempt:
-            click.echo(_summary(self._tally))
+            for line in self._summary():
+                click.echo(line)
+
+    def _count(self, attempted: SendOutcome, *, is_last: bool) -> None:
+        self._attempts += 1
+        if not attempted.acknowledged:
+            self._failures[attempted.status, attempted.reason] += 1
+        if is_last:
+            self.acknowledged += attempted.acknowledged
+            self._duplicates += attempted.acknowledged and attempted.outcome == "duplicate"
+            self._failed += not attempted.acknowledged
+            self.progress.update(1)
+
+    @property
+    def _seconds(self) -> float:
+        return time.monotonic() - self._started_s
+
+    def _summary(self) -> Iterator[str]:
+        finished = self.acknowledged + self._failed
+        yield f"{finished} of {self._total} events in {self._seconds:.2f} s"
+        yield f"  accepted    {self.acknowledged - self._duplicates}"
+        yield f"  duplicates  {self._duplicates}"
+        yield f"  failed      {self._failed}"
+        for (status, reason), count in self._failures.most_common():
+            yield f"  {count} x {describe_failure(status, reason)}"
+
+    def _sum(self) -> dict[str, Any]:
+        return {
+            "ok": self.acknowledged == self._total,
+            "count": self._total,
+            "acknowledged": self.acknowledged,
+            "duplicates": self._duplicates,
+            "failed": self._failed,
+            "attempts": self._attempts,
+            "seconds": round(self._seconds, 3),
+            "failures": [
+                {
+                    "status": status,
+                    "reason": reason,
+                    "attempts": count,
+                    "text": describe_failure(status, reason),
+                }
+                for (status, reason), count in self._failures.most_common()
+            ],
+        }
 
 
-def _as_data(event: OutgoingEvent, attempted: SendOutcome, attempts: int) -> dict[str, Any]:
+def _as_data(event: SentEvent, attempted: SendOutcome, attempts: int) -> dict[str, Any]:
     return {
         "event": event.kind,
         "id": event.id,
@@ -104,59 +158,10 @@ def _as_data(event: OutgoingEvent, attempted: SendOutcome, attempts: int) -> dic
     }
 
 
-def _line(event: OutgoingEvent, attempted: SendOutcome) -> str:
+def _line(event: SentEvent, attempted: SendOutcome) -> str:
     if attempted.acknowledged:
         answer = f"{attempted.status} {attempted.outcome}".ljust(16)
         text = f"{answer} {attempted.seconds * 1000:8.1f} ms"
     else:
         text = describe_failure(attempted.status, attempted.reason)
     return f"{event.kind or 'a body':{KIND_WIDTH}}  {event.id:{ID_WIDTH}}  {text}"
-
-
-def _progress(tally: Tally) -> str:
-    waiting = f", {tally.waiting} waiting for a retry" if tally.waiting else ""
-    return (
-        f"{tally.finished} of {tally.count}: {tally.acknowledged} acknowledged, "
-        f"{tally.failed} failed{waiting}"
-    )
-
-
-def _summary(tally: Tally) -> str:
-    lines = [
-        f"{tally.finished} of {tally.count} events in {tally.seconds:.2f} s, {tally.rate:.1f}/s",
-        f"  accepted    {tally.acknowledged - tally.duplicates}",
-        f"  duplicates  {tally.duplicates}",
-        f"  failed      {tally.failed}",
-    ]
-    latencies = tally.latencies_ms()
-    if latencies:
-        values = "   ".join(f"{name} {value:.1f}" for name, value in latencies.items())
-        lines.append(f"  answer, ms  {values}")
-    lines += [
-        f"  {count} x {describe_failure(status, reason)}"
-        for (status, reason), count in tally.failures.most_common()
-    ]
-    return "\n".join(lines)
-
-
-def _sum(tally: Tally) -> dict[str, Any]:
-    return {
-        "ok": tally.acknowledged == tally.count,
-        "count": tally.count,
-        "acknowledged": tally.acknowledged,
-        "duplicates": tally.duplicates,
-        "failed": tally.failed,
-        "attempts": tally.attempts,
-        "seconds": round(tally.seconds, 3),
-        "rate": round(tally.rate, 1),
-        "latency_ms": {name: round(value, 3) for name, value in tally.latencies_ms().items()},
-        "failures": [
-            {
-                "status": status,
-                "reason": reason,
-                "attempts": count,
-                "text": describe_failure(status, reason),
-            }
-            for (status, reason), count in tally.failures.most_common()
-        ],
-    }
