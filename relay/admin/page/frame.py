@@ -1,18 +1,24 @@
-"""The frame of a page: navigation, dead letters in it, and the notice of the last action.
+"""The rendering of a page, and its frame: navigation, dead letters in it, and the notice of the last action.
 
 A view that has read the dead letters has them in its context as `dead`: a second read could say
 another number on the same page.
+Templates are rendered in a worker thread, because the event loop acknowledges requests.
 """
 
+import asyncio
+import gzip
 import secrets
 from collections import OrderedDict
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, NamedTuple
 
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from starlette.requests import Request
 from starlette.responses import Response
 
-from relay.admin.page import rendering
+from relay.admin.page import assets, charts
+from relay.admin.page.text import formats
 from relay.admin.page.view import PageView
 from relay.admin.page.views import SECTIONS
 from relay.admin.page.visit import Notice, PageVisit
@@ -74,7 +80,7 @@ class Frame:
     ) -> Response:
         """Render a view with its context."""
         dead = context["dead"] if "dead" in context else await _dead(visit.admin)
-        return await rendering.page(
+        return await render(
             request,
             view.template,
             status,
@@ -115,3 +121,43 @@ async def _dead(admin: AdminServices) -> int | None:
         return sum(backlog.dead for backlog in (await admin.store.backlogs()).values())
     except StoreError:
         return None
+
+
+LEVEL = 5
+"""Of compression: 0.3 ms for a list of 100 rows."""
+
+COMPRESSED_MIN = 1024
+
+
+async def render(request: Request, template: str, status: int = 200, /, **context: Any) -> Response:
+    """Render a template as an HTML response."""
+    text = await asyncio.to_thread(_rendered, template, context, packed=_takes_gzip(request))
+    response = Response(text, status, media_type="text/html")
+    if _takes_gzip(request) and text[:2] == b"\x1f\x8b":
+        response.headers["Content-Encoding"] = "gzip"
+    response.headers["Vary"] = "Accept-Encoding, Cookie"
+    return response
+
+
+def _rendered(template: str, context: Mapping[str, Any], *, packed: bool) -> bytes:
+    text = environment().get_template(template).render(context).encode(errors="replace")
+    return gzip.compress(text, LEVEL) if packed and len(text) >= COMPRESSED_MIN else text
+
+
+@cache
+def environment() -> Environment:
+    """Return the templates' environment; every value is escaped."""
+    built = Environment(
+        loader=PackageLoader("relay.admin.page"),
+        autoescape=select_autoescape(default=True),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    built.filters |= formats.FILTERS
+    built.globals |= {"asset": assets.name, **charts.GLOBALS}
+    return built
+
+
+def _takes_gzip(request: Request) -> bool:
+    return "gzip" in request.headers.get("accept-encoding", "")

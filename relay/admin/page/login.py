@@ -7,11 +7,11 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from relay.admin.page import rendering
 from relay.admin.page.access.address import own_path, own_target
 from relay.admin.page.access.control import AccessControl, LoggedIn, LoginRefused
 from relay.admin.page.access.headers import LOGOUT_HEADERS
 from relay.admin.page.forms import SMALL_MAX, form
+from relay.admin.page.frame import render
 from relay.core.errors import StoreError
 
 PATH = "/login"
@@ -66,7 +66,7 @@ async def required(access: AccessControl, request: Request, *, by_script: bool) 
         return Response("Log in again.", 401, media_type="text/plain")
     place = access.place(request)
     if (again := access.refresh_target(request)) is not None:
-        return await rendering.page(request, "again.html", prefix=place.prefix, to=again)
+        return await render(request, "again.html", prefix=place.prefix, to=again)
     target = own_target(request, place) if request.method == "GET" else "/"
     path = PATH if target == "/" else f"{PATH}?next={quote(target, safe='')}"
     return RedirectResponse(place.to(path), 303)
@@ -74,7 +74,7 @@ async def required(access: AccessControl, request: Request, *, by_script: bool) 
 
 async def refused(request: Request, status: int, text: str, *, prefix: str = "") -> Response:
     """Answer a request that gets no page."""
-    return await rendering.page(request, "refused.html", status, text=text, prefix=prefix)
+    return await render(request, "refused.html", status, text=text, prefix=prefix)
 
 
 def _open(
@@ -114,7 +114,7 @@ async def _login(
 ) -> Response:
     place = access.place(request)
     status, problem = (200, "") if result is None else _explained(result)
-    response = await rendering.page(
+    response = await render(
         request,
         "login.html",
         status,

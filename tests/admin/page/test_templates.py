@@ -7,7 +7,7 @@ from importlib.resources import files
 import pytest
 from jinja2 import nodes
 
-from relay.admin.page import rendering
+from relay.admin.page import frame
 from relay.admin.page.frame import FAILED
 from relay.admin.page.view import PageView
 from relay.admin.page.views import SECTIONS
@@ -24,7 +24,7 @@ Trees = dict[str, nodes.Template]
 @pytest.fixture(scope="module")
 def trees() -> Trees:
     """Every template as Jinja parses it, by its name."""
-    return {name: rendering.environment().parse(source) for name, source in SOURCES.items()}
+    return {name: frame.environment().parse(source) for name, source in SOURCES.items()}
 
 
 def used_by(tree: nodes.Template) -> Iterator[str]:

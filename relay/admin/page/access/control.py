@@ -14,13 +14,15 @@ from starlette.requests import Request
 from relay.admin.guessing import GuessLimits
 from relay.admin.page.access import address
 from relay.admin.page.access.address import BrowserAddress, EarlyRefusal
-from relay.admin.page.access.cookies import IDENTIFIER_BYTES, Cookie, session_cookie
 from relay.admin.page.access.visitor import (
+    IDENTIFIER_BYTES,
     AdminTokens,
     CheckFailure,
+    Cookie,
     Visitor,
     check_sender,
     check_token,
+    session_cookie,
 )
 from relay.core.clock import Clock
 from relay.core.config_values import Network

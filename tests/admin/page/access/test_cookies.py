@@ -6,7 +6,7 @@ import pytest
 
 from relay.admin.clients import Client
 from relay.admin.page.access.address import BrowserAddress
-from relay.admin.page.access.cookies import Cookie, session_cookie
+from relay.admin.page.access.visitor import Cookie, session_cookie
 from relay.core.hosts import parse_host
 from tests.admin.page.access.requests import request
 

@@ -6,16 +6,17 @@ import msgspec
 from msgspec.structs import replace
 from starlette.exceptions import HTTPException
 
+from relay.admin.api import dead_letters, replays
 from relay.admin.api.events import EventList, Listing, list_events
-from relay.admin.api.parameters import Filter, Text, selected, selected_dead
+from relay.admin.api.parameters import EventOrder, Filter, Text, selected, selected_dead
 from relay.admin.operation import Nothing
 from relay.admin.page.filter_bar import chips, fixed_chips
 from relay.admin.page.filters import EventFilter, command, event_fields
-from relay.admin.page.jobs import Change, Job
+from relay.admin.page.jobs import Change, DeliveryGroup, Job
 from relay.admin.page.text.formats import iso
 from relay.admin.page.view import Action, PageView
-from relay.admin.page.views.events import bulk_jobs
 from relay.admin.page.visit import ActionResult, Context, Notice, PageVisit
+from relay.core.units import number
 from relay.store.events import EventRecord
 
 SAMPLE = 5
@@ -104,7 +105,7 @@ def _beginner(change: Change) -> Callable[..., Awaitable[ActionResult]]:
             is_everything=not chosen.given,
             sample=await _sample(visit, fixed),
         )
-        count = bulk_jobs.count_replay if change == "replay" else bulk_jobs.count_dead_letters
+        count = count_replay if change == "replay" else count_dead_letters
         visit.jobs.run(job, lambda: count(visit, job))
         return ActionResult(to=_url(visit, job))
 
@@ -151,13 +152,72 @@ async def confirm(visit: PageVisit, path: JobId, form: Typed) -> ActionResult:
     if job.state != "counted" or not job.count:
         return ActionResult(to=here)
     if job.change == "replay":
-        return await bulk_jobs.replay(visit, job)
+        return await begin_replay(visit, job)
     if job.is_everything and (form.typed or "").strip().lower() != TYPED:
         text = f"Type “{TYPED}” to discard all dead letters; nothing was discarded."
         return ActionResult(to=here, notice=Notice(text=text, tone="bad"))
-    visit.jobs.run(job, lambda: bulk_jobs.discard(visit, job))
+    visit.jobs.run(job, lambda: discard(visit, job))
     job.state, job.share = "changing", 0.0
     return ActionResult(to=here)
+
+
+async def count_replay(visit: PageVisit, job: Job) -> None:
+    """Count what a replay would deliver."""
+
+    def progress(share: float, count: int) -> None:
+        job.share, job.count = share, count
+        visit.jobs.progressed()
+
+    estimate = await visit.run(replays.count_replay, Nothing(), job.chosen, progress=progress)
+    job.count, job.nothing = estimate.total, estimate.nothing
+    job.parts = [
+        DeliveryGroup(sink=each.sink, kind=each.kind, reason=each.reason, count=each.count)
+        for each in estimate.shares
+    ]
+    visit.jobs.end(job, "counted")
+
+
+async def count_dead_letters(visit: PageVisit, job: Job) -> None:
+    """Count what would be discarded."""
+    job.share = None
+    reasons = (await visit.run(dead_letters.count_dead_letters, job.chosen)).reasons
+    job.parts = [
+        DeliveryGroup(sink=each.sink, kind=None, reason=each.reason, count=each.count)
+        for each in reasons
+    ]
+    job.count = sum(part.count for part in job.parts)
+    job.nothing = None if job.count else "no dead letter matches"
+    visit.jobs.end(job, "counted")
+
+
+async def begin_replay(visit: PageVisit, job: Job) -> ActionResult:
+    """Start the replay that was counted, and lead to it."""
+    # At once, so that a second click starts no second replay.
+    job.state = "changing"
+    try:
+        order = job.chosen.extended(EventOrder, all=True)
+        begun = await visit.run(replays.begin_replay, Nothing(), order, counted=job.count)
+    except BaseException:
+        job.state = "counted"
+        raise
+    job.replay = begun.id
+    visit.jobs.end(job, "done")
+    text = f"Replay {begun.id} of {number(begun.total)} deliveries has begun."
+    return ActionResult(to=visit.url(f"/replays/{begun.id}"), notice=Notice(text=text))
+
+
+async def discard(visit: PageVisit, job: Job) -> None:
+    """Discard the counted dead letters, until stopped."""
+
+    def goes_on(count: int) -> bool:
+        job.changed, job.share = count, min(1.0, count / job.count)
+        visit.jobs.progressed()
+        return not job.is_stopping
+
+    order = job.chosen.extended(dead_letters.Discard, all=True)
+    result = await visit.run(dead_letters.discard_dead_letters, Nothing(), order, goes_on=goes_on)
+    job.changed = result.discarded
+    visit.jobs.end(job, "stopped" if job.is_stopping else "done")
 
 
 ROUTES = (
