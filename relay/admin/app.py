@@ -14,8 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from relay.admin import openapi
 from relay.admin.api import OPERATIONS, stream
-from relay.admin.auth import BearerAuth
-from relay.admin.guessing import GuessLimits
+from relay.admin.auth import BearerAuth, GuessLimits
 from relay.admin.operation import FRESH, routes
 from relay.admin.page import login
 from relay.admin.page.access.control import AccessControl

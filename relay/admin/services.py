@@ -6,7 +6,7 @@ from typing import Protocol
 import msgspec
 
 from relay.admin.audit import Auditor
-from relay.admin.guessing import KnownClients
+from relay.admin.auth import KnownClients
 from relay.admin.readiness import Readiness
 from relay.config import Config
 from relay.config.changes import Changes

@@ -13,7 +13,7 @@ import msgspec
 
 from relay.admin import AdminServices, admin_app
 from relay.admin.audit import Auditor
-from relay.admin.guessing import KnownClients
+from relay.admin.auth import KnownClients
 from relay.admin.readiness import Readiness
 from relay.app.adoption import Adoption, show_totals
 from relay.app.enrichment import Enrichment

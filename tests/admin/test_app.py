@@ -13,8 +13,8 @@ import httpx
 import pytest
 import structlog
 
-from relay.admin import AdminServices, admin_app, guessing
-from relay.admin.guessing import KnownClients
+from relay.admin import AdminServices, admin_app, auth
+from relay.admin.auth import KnownClients
 from relay.admin.readiness import Readiness
 from relay.config import AdminSettings, Config, ServerSettings
 from relay.core.acceptance import AcceptanceHealth
@@ -249,7 +249,7 @@ async def test_guesses_over_many_connections_are_limited_and_what_is_open_is_not
             return await client.get("/api/v1/status", headers={"authorization": f"Bearer {token}"})
 
         answers = await asyncio.gather(*(guess(f"guess-{number}") for number in range(60)))
-        looked_at = guessing.ADDRESS.tries
+        looked_at = auth.ADDRESS.tries
         assert Counter(answer.status_code for answer in answers) == {401: looked_at, 429: 55}
         refused = await guess(TOKEN)
         assert (refused.status_code, refused.headers["retry-after"]) == (429, "30")
@@ -260,7 +260,7 @@ async def test_guesses_over_many_connections_are_limited_and_what_is_open_is_not
 
 async def test_wrong_tokens_of_the_api_count_at_the_login(clock: ManualClock) -> None:
     async with serving(Probed(), clock) as client:
-        for number in range(guessing.ADDRESS.tries):
+        for number in range(auth.ADDRESS.tries):
             wrong = {"authorization": f"Bearer guess-{number}"}
             await client.get("/api/v1/status", headers=wrong)
         origin = {"origin": str(client.base_url).rstrip("/")}
@@ -272,7 +272,7 @@ async def test_wrong_tokens_of_the_api_count_at_the_login(clock: ManualClock) ->
 async def test_a_refused_token_is_in_the_log_with_its_address(clock: ManualClock) -> None:
     with structlog.testing.capture_logs() as lines:
         async with serving(Probed(), clock) as client:
-            for number in range(guessing.ADDRESS.tries + 1):
+            for number in range(auth.ADDRESS.tries + 1):
                 wrong = {"authorization": f"Bearer guess-{number}"}
                 await client.get("/api/v1/status", headers=wrong)
     refused = [line for line in lines if line["event"] == "token.refused"]

@@ -8,9 +8,9 @@ from collections.abc import Collection, Sequence
 import pytest
 from starlette.requests import Request
 
-from relay.admin import guessing
+from relay.admin import auth
+from relay.admin.auth import ADDRESS, KNOWN, NETWORK, PROXY, TOTAL, GuessLimits, KnownClients
 from relay.admin.clients import Client, client_of
-from relay.admin.guessing import ADDRESS, KNOWN, NETWORK, PROXY, TOTAL, GuessLimits, KnownClients
 from relay.config import ServerSettings
 from relay.store.sessions import KNOWN_MAX, KnownClient
 from tests.conftest import ManualClock
@@ -230,5 +230,5 @@ def test_what_is_remembered_is_bounded(
         client = direct(str(ipaddress.IPv4Address(number * 256)))
         fail(limits, client)
         succeed(limits, client)
-    assert len(limits._free_at) <= 2 * guessing._SWEEP_AT
+    assert len(limits._free_at) <= 2 * auth._SWEEP_AT
     assert (len(known._known), len(limits._wrong)) == (KNOWN_MAX, 10)

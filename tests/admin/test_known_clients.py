@@ -3,7 +3,7 @@
 import asyncio
 from pathlib import Path
 
-from relay.admin.guessing import NOTED_EVERY_MS, KnownClients
+from relay.admin.auth import NOTED_EVERY_MS, KnownClients
 from relay.core.errors import StoreFull
 from relay.store.sessions import KNOWN_MAX, KNOWN_MS
 from tests.admin.test_app import opened

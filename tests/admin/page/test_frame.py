@@ -10,7 +10,7 @@ from urllib.parse import quote, urlsplit
 import httpx
 import pytest
 
-from relay.admin.guessing import KNOWN
+from relay.admin.auth import KNOWN
 from relay.admin.page.access.headers import SECURITY_HEADERS
 from relay.admin.page.forms import SMALL_MAX
 from relay.admin.page.view import Action, CsvTable, Download, PageRoute, PageView

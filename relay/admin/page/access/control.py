@@ -11,7 +11,7 @@ from typing import Literal
 
 from starlette.requests import Request
 
-from relay.admin.guessing import GuessLimits
+from relay.admin.auth import GuessLimits
 from relay.admin.page.access import address
 from relay.admin.page.access.address import BrowserAddress, EarlyRefusal
 from relay.admin.page.access.visitor import (

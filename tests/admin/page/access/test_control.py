@@ -10,8 +10,8 @@ import structlog
 from msgspec.structs import replace
 from starlette.requests import Request
 
-from relay.admin import guessing
-from relay.admin.guessing import GuessLimits, KnownClients
+from relay.admin import auth
+from relay.admin.auth import GuessLimits, KnownClients
 from relay.admin.page.access.control import AccessControl, LoggedIn, LoginRefused
 from relay.admin.page.access.visitor import AdminTokens, Visitor
 from relay.core.config_values import Network, Secret
@@ -371,13 +371,13 @@ async def test_addresses_that_change_in_a_proxys_header_try_no_more_than_the_pro
         (await page.refused(f"x{n}", ORIGIN, ("x-forwarded-for", f"198.{n}.100.1")))[0]
         for n in range(200)
     ]
-    assert reasons.count("wrong") == guessing.PROXY.tries
+    assert reasons.count("wrong") == auth.PROXY.tries
 
 
 async def test_an_operator_whose_address_a_stranger_names_is_not_locked_out(page: Page) -> None:
     operator = ("x-forwarded-for", "192.0.2.2")
     assert await page.log_in(ADMIN, operator)
-    for number in range(2 * guessing.ADDRESS.tries):
+    for number in range(2 * auth.ADDRESS.tries):
         assert await page.refused(f"x{number}", ORIGIN, operator) == ("wrong", 0)
     for number in range(400):
         address = ("x-forwarded-for", f"198.{number % 100}.51.{number // 100}")
@@ -390,7 +390,7 @@ async def test_a_known_browser_is_not_locked_out_by_what_names_its_address(page:
     result = await page.access.log_in(post(ORIGIN, operator), VIEWER)
     assert isinstance(result, LoggedIn)
     cookie = ("cookie", result.set_cookies[1].partition(";")[0])
-    for number in range(2 * guessing.KNOWN.tries):
+    for number in range(2 * auth.KNOWN.tries):
         await page.refused(f"x{number}", ORIGIN, operator)
     assert (await page.refused(ADMIN, ORIGIN, operator))[0] == "too_many"
     again = await page.access.log_in(post(ORIGIN, operator, cookie), ADMIN)
@@ -407,7 +407,7 @@ async def test_an_address_that_a_stranger_claims_does_not_count(page: Page) -> N
 
 async def test_the_viewers_token_frees_no_tries_for_the_admins(page: Page) -> None:
     assert await page.log_in(VIEWER)
-    for number in range(guessing.KNOWN.tries):
+    for number in range(auth.KNOWN.tries):
         assert await page.log_in(VIEWER)
         assert await page.refused(f"x{number}") == ("wrong", 0)
     assert (await page.refused("x"))[0] == "too_many"
