@@ -28,7 +28,7 @@ from relay.core.clock import Clock
 from relay.core.config_values import Network, Secret
 from relay.core.errors import StoreError
 from relay.core.minutes import DAY_MS
-from relay.server.exchanges import keep
+from relay.server.listener import keep
 from relay.store.sessions import KNOWN_MAX, KNOWN_MS, KnownClient, Role, Sessions
 from relay.telemetry import log
 

@@ -24,7 +24,7 @@ from relay.core.timeouts import Deadlines
 from relay.receiver.intake import Intake
 from relay.receiver.reporter import RequestReporter
 from relay.receiver.secret_rotation import SecretRotations
-from relay.server.exchanges import VERIFIED
+from relay.server.listener import VERIFIED
 from relay.telemetry.metrics import UNKNOWN
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,64}")

@@ -16,7 +16,6 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from relay.server.connection_limit import UNCOUNTED_BYTES, ConnectionLimit
-from relay.server.exchanges import STATE, Exchanges
 from relay.server.lingering import Lingering, unread
 
 HEAD_TIMEOUT_S = 10.0
@@ -56,6 +55,9 @@ WRITE_BYTES = 8 * 1024
 STALL_TIMEOUT_S = 60.0
 """Time in which a client has to read some of a response that waits for it."""
 
+STATE = "relay.connection"
+"""Key of the connection in a request's state."""
+
 _FEW = 4
 """Requests that may come together without being counted, as nearly always."""
 
@@ -82,14 +84,17 @@ class HttpProtocol(asyncio.BufferedProtocol):
     def __init__(
         self,
         config: uvicorn.Config,
-        exchanges: Exchanges,
         *,
+        own_headers: Sequence[tuple[bytes, bytes]],
         connections: set["HttpProtocol"],
         not_http: Callable[[int, str], None],
         limit: ConnectionLimit,
     ) -> None:
-        """`not_http` is called with status and client of each response the app did not make."""
-        self._exchanges = exchanges
+        """`own_headers`, sent with every response, change in place.
+
+        `not_http` is called with status and client of each response the app did not make.
+        """
+        self._own_headers = own_headers
         self._connections = connections
         self._not_http = not_http
         self._limit = limit
@@ -370,7 +375,7 @@ class HttpProtocol(asyncio.BufferedProtocol):
         if self._owes_response():
             return
         headers = [
-            *self._exchanges.headers,
+            *self._own_headers,
             (b"content-type", b"text/plain; charset=utf-8"),
             (b"content-length", b"%d" % len(text)),
             (b"connection", b"close"),

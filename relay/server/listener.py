@@ -1,19 +1,19 @@
-"""One HTTP listener: its socket, its server's settings, and a stop without loss."""
+"""One HTTP listener: its socket, its server's settings, its requests, and a stop without loss."""
 
 import asyncio
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from email.utils import formatdate
+from typing import Any, cast
 
 import uvicorn
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from relay.core.config_values import Address, Duration
 from relay.core.errors import ListenFailed
 from relay.server.connection_limit import ConnectionLimit
-from relay.server.exchanges import Exchanges
-from relay.server.http_protocol import HttpProtocol
+from relay.server.http_protocol import STATE, HttpProtocol
 from relay.telemetry import log
 
 BACKLOG = 2048
@@ -28,11 +28,66 @@ So the proxy closes first, and no POST meets a connection that we are about to c
 ACCEPT_PAUSE_S = 0.1
 """Pause of accepting while there is no room, or no file descriptor."""
 
+VERIFIED = "relay.verified"
+"""Key of a function in a request's state, for the app to call once it knows who sent it.
+
+What the connection holds then counts no longer as a stranger's, and does not give way to others.
+"""
+
 DRAIN_POLL_S = 0.01
 
 QUIET_POLLS = 25
 RETIRE_POLLS = 200
 """Idle connections are kept until none had a request for 0.25 s, and for 2 s at most."""
+
+
+def keep(scope: Scope) -> None:
+    """Never evict the connection while this request lasts, even if its client reads slowly."""
+    connection: HttpProtocol | None = scope.get("state", {}).get(STATE)
+    if connection is not None:
+        connection.is_kept = True
+
+
+class Exchanges:
+    """The ASGI app around a listener's app: tells each connection when its response is complete."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self.headers: list[tuple[bytes, bytes]] = []
+        """Sent with every response; changed in place."""
+        self.tasks: set[asyncio.Task[Any]] = set()
+        """Tasks of the requests under way."""
+        self.completed = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        connection: HttpProtocol = scope["state"][STATE]
+        scope["state"][VERIFIED] = connection.verified
+        # With the loop, because looking for it costs a system call in CPython 3.11.
+        task = cast("asyncio.Task[Any]", asyncio.current_task(connection.loop))
+        self.tasks.add(task)
+
+        complete = False
+
+        async def observed_send(message: MutableMapping[str, Any]) -> None:
+            nonlocal complete
+            if message["type"] == "http.response.start":
+                headers = [*self.headers, *message.get("headers", ())]
+                if connection.closes_after_response():
+                    headers.append((b"connection", b"close"))
+                message = {**message, "headers": headers}
+            elif not message.get("more_body"):
+                # Before it is sent, because uvicorn may close the connection right after it.
+                complete = True
+                connection.response_complete()
+            await send(message)
+
+        try:
+            await self._app(scope, receive, observed_send)
+        finally:
+            self.tasks.discard(task)
+            self.completed += 1
+            if not complete:
+                connection.response_complete()
 
 
 class Listener:
@@ -173,7 +228,7 @@ class Listener:
     def _connection(self) -> HttpProtocol:
         return HttpProtocol(
             self._config,
-            self._exchanges,
+            own_headers=self._exchanges.headers,
             connections=self._connections,
             not_http=self._not_http,
             limit=self._limit,
@@ -203,7 +258,7 @@ class Listener:
 
     def _set_date(self) -> None:
         self._ticking = self._loop.call_later(1, self._set_date)
-        self._exchanges.headers = [(b"date", formatdate(usegmt=True).encode())]
+        self._exchanges.headers[:] = [(b"date", formatdate(usegmt=True).encode())]
 
     async def _drain(self) -> None:
         """Close idle connections, and wait for the others without a limit.

@@ -3,7 +3,8 @@
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given
+from hypothesis import strategies as st
 
 from relay.core.acceptance import Backpressure
 from relay.core.delivery_credit import (

@@ -1,9 +1,10 @@
 """Refusals in a row, of distinct events, are the destination's fault from the fifth on."""
 
-from hypothesis import given, strategies as st
+from hypothesis import given
+from hypothesis import strategies as st
 
 from relay.core.errors import Misconfigured, Refused, RefusesAll, SinkError, Temporary
-from relay.core.retry import FAILURE_THRESHOLD, RefusalStreak, Refusals
+from relay.core.retry import FAILURE_THRESHOLD, Refusals, RefusalStreak
 
 NO = Refused("400: no", status=400, answer="a captive page")
 

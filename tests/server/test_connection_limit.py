@@ -23,9 +23,8 @@ from relay.server.connection_limit import (
     file_limit,
     public_total,
 )
-from relay.server.exchanges import keep
 from relay.server.http_protocol import HttpProtocol
-from relay.server.listener import Listener
+from relay.server.listener import Listener, keep
 from tests.caller import PATH, Caller, post, signed
 from tests.guarantees.process import SECRET, Relay
 from tests.loop_watch import PlainLoop, UvLoop

@@ -29,7 +29,7 @@ from relay.admin.page.visit import ActionResult, Notice, PageVisit
 from relay.admin.problem import Problem, problem_of
 from relay.admin.services import AdminServices
 from relay.core.errors import ConfigError, Stopping, StoreError
-from relay.server.exchanges import keep
+from relay.server.listener import keep
 
 FRAGMENT = "relay-fragment"
 """Header of the script's requests: `1` for its polls, which do not extend the session; `person` for
