@@ -1,4 +1,4 @@
-"""Client of a running relay's admin API: which relay, its responses, and the commands that only ask."""
+"""Client of a running relay's admin API: which relay, its responses, and commands that only ask."""
 
 import functools
 import json

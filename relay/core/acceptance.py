@@ -1,4 +1,4 @@
-"""How the acceptance of events goes, for all but the receiver: how many wait, and what failed last."""
+"""How the acceptance of events goes, for other rooms: how many wait, and what failed last."""
 
 import asyncio
 import math
@@ -57,7 +57,7 @@ class Backpressure:
 
 
 class AcceptanceHealth:
-    """Whether the store has taken the last events: told by the receiver, asked by readiness checks."""
+    """Whether the store has taken the last events: for those who say whether any can be."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

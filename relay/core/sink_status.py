@@ -1,4 +1,4 @@
-"""A sink's state, its throughput, and the pace of its backlog, as operators see them."""
+"""A sink's state, and the pace of its backlog, as operators see them."""
 
 from typing import Literal
 
@@ -176,23 +176,3 @@ class SinkStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Set where the destination refuses every event, and the sink is parked for that."""
     flow: Flow | None = None
     """How its backlog moves; None until the relay that dispatches it has seen a minute of it."""
-
-
-class ThroughputWindow:
-    """Counts the last minute's deliveries with a resolution of one second, in constant memory."""
-
-    WINDOW_S = 60
-
-    def __init__(self) -> None:
-        self._counts: dict[int, int] = {}
-        """Deliveries by second, the oldest first."""
-
-    def add(self, count: int, now_s: float) -> None:
-        second = int(now_s)
-        self._counts[second] = self._counts.get(second, 0) + count
-        if len(self._counts) > self.WINDOW_S:
-            del self._counts[next(iter(self._counts))]
-
-    def last_minute(self, now_s: float) -> int:
-        start_s = int(now_s) - self.WINDOW_S
-        return sum(count for second, count in self._counts.items() if second > start_s)

@@ -1,5 +1,6 @@
-"""Whether a sink may be tried now, and by how many sends: all that is due, probes while it fails, or
-nothing. Its rate and its slots limit these.
+"""Whether a sink may be tried now: all that is due, probes while it fails, or nothing.
+
+Its rate and its slots limit how many sends start and are in flight.
 
 Times are seconds of a monotonic clock, passed in.
 """

@@ -8,7 +8,7 @@ from relay.core.delivery import Result, Settlement
 from relay.core.errors import SinkError, StoreError
 from relay.core.retry import Refusals
 from relay.core.sink import SinkSettings
-from relay.core.sink_status import SinkStatus, State, ThroughputWindow, WaitReason
+from relay.core.sink_status import SinkStatus, State, WaitReason
 from relay.delivery.circuit_breaker import CircuitBreaker
 from relay.telemetry import log
 from relay.telemetry.activity_stream import ActivityStream
@@ -16,6 +16,26 @@ from relay.telemetry.metrics import Metrics
 
 REASONS_MAX = 3
 """Distinct reasons that one log line names."""
+
+
+class ThroughputWindow:
+    """Counts the last minute's deliveries with a resolution of one second, in constant memory."""
+
+    WINDOW_S = 60
+
+    def __init__(self) -> None:
+        self._counts: dict[int, int] = {}
+        """Deliveries by second, the oldest first."""
+
+    def add(self, count: int, now_s: float) -> None:
+        second = int(now_s)
+        self._counts[second] = self._counts.get(second, 0) + count
+        if len(self._counts) > self.WINDOW_S:
+            del self._counts[next(iter(self._counts))]
+
+    def last_minute(self, now_s: float) -> int:
+        start_s = int(now_s) - self.WINDOW_S
+        return sum(count for second, count in self._counts.items() if second > start_s)
 
 
 class DeliveryReporter:

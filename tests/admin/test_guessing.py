@@ -224,7 +224,7 @@ def test_a_right_token_returns_its_try_and_no_other(limits: GuessLimits) -> None
 def test_what_is_remembered_is_bounded(
     limits: GuessLimits, known: KnownClients, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(guessing, "REPEATED_MAX", 10)
+    monkeypatch.setattr(auth, "REPEATED_MAX", 10)
     for number in range(5_000):
         clock.ms += 500
         client = direct(str(ipaddress.IPv4Address(number * 256)))

@@ -1,4 +1,4 @@
-"""The rendering of a page, and its frame: navigation, dead letters in it, and the notice of the last action.
+"""Rendering, and the frame of a page: navigation, its dead letters, and the last action's notice.
 
 A view that has read the dead letters has them in its context as `dead`: a second read could say
 another number on the same page.

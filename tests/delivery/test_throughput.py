@@ -5,7 +5,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relay.core.sink_status import ThroughputWindow
+from relay.delivery.reporter import ThroughputWindow
 
 moments = st.lists(st.floats(0, 400), max_size=60).map(sorted)
 
