@@ -1,4 +1,4 @@
-"""Protocol of a store's backups."""
+"""Protocol of a store's backups, apart from the engines that make them."""
 
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Result of a copy of a store."""
+"""Result of a copy of a store, apart from what copies, which few processes load."""
 
 import msgspec
 

@@ -1,4 +1,4 @@
-"""Turns of ordered deliveries: keyed digests of their ordering keys."""
+"""Turns of ordered deliveries, the same in all engines: keyed digests of their ordering keys."""
 
 from hashlib import blake2b
 

@@ -1,4 +1,4 @@
-"""Sinks that operators have paused."""
+"""Sinks that operators have paused, a subject of its own."""
 
 from collections.abc import Mapping
 

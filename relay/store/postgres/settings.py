@@ -1,4 +1,4 @@
-"""`[store]` with `type = "postgres"`."""
+"""`[store]` with `type = "postgres"`, apart because a config is read without the engine."""
 
 from typing import ClassVar, Literal
 

@@ -1,4 +1,4 @@
-"""Keeping of unverified requests in SQLite."""
+"""Keeping of unverified requests in SQLite, the engine's part of the subject."""
 
 from relay.core.authentication import UnverifiedRequest
 from relay.store.quarantine import Quarantine

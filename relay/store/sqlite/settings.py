@@ -1,4 +1,4 @@
-"""`[store]` with `type = "sqlite"`."""
+"""`[store]` with `type = "sqlite"`, apart because a config is read without the engine."""
 
 from typing import Literal
 
