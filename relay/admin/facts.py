@@ -8,8 +8,7 @@ from msgspec.structs import replace
 
 from relay.admin.services import AdminServices, Reading
 from relay.core.api_settings import ApiSettings
-from relay.core.delivery_rules import GIVE_UP_S
-from relay.core.downtime import Downtime
+from relay.core.delivery_rules import GIVE_UP_S, Downtime
 from relay.core.errors import StoreError
 from relay.core.sink_status import SinkStatus
 from relay.store import Backlog, StoreWarning

@@ -11,7 +11,7 @@ from relay.admin.readiness import Readiness
 from relay.config import Config
 from relay.config.changes import Changes
 from relay.core.clock import Clock, Instant
-from relay.core.downtime import Downtime
+from relay.core.delivery_rules import Downtime
 from relay.core.routing import Route
 from relay.core.watch_history import KeptHistory
 from relay.delivery.replayer import Replayer

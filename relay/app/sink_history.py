@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from relay.core.clock import Clock, ClockSetBack
-from relay.core.downtime import Downtime
+from relay.core.delivery_rules import Downtime
 from relay.core.errors import StoreError, StoreFull, StoreUnavailable
 from relay.core.sink_status import SinkStatus, State
 from relay.store import Store

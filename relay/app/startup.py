@@ -5,8 +5,7 @@ from contextlib import suppress
 import msgspec
 
 from relay.core.clock import Clock
-from relay.core.delivery_rules import WINDOW_S
-from relay.core.downtime import Downtime, between
+from relay.core.delivery_rules import WINDOW_S, Downtime, downtime_between
 from relay.core.errors import StoreFull
 from relay.store import Store
 from relay.telemetry import log
@@ -29,7 +28,7 @@ class StartupReport(msgspec.Struct, eq=False, kw_only=True):
         alive_ms = await self.store.absences.last_alive_ms()
         if alive_ms is None:
             log.get().info("store.new", path=self.store.location, advice=_ADVICE_NEW)
-        self.downtime = between(alive_ms, now_ms)
+        self.downtime = downtime_between(alive_ms, now_ms)
         # Without free space no event is accepted either, so the absence continues.
         with suppress(StoreFull):
             await self.store.absences.beat(

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from relay.core.downtime import Interval
+from relay.core.delivery_rules import Interval
 from relay.store.repository import Repository, rows
 from relay.store.sql import Database, FilteredSql, Sql
 

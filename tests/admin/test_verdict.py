@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from relay.admin.facts import Facts, SinkFacts, SourceFacts, StoreFacts
 from relay.admin.services import Reading
 from relay.admin.verdict import is_well, problems
-from relay.core.downtime import Interval
+from relay.core.delivery_rules import Interval
 from relay.core.retry import Refusals
 from relay.core.sink_status import Flow, SinkStatus, State
 from relay.store import StoreWarning

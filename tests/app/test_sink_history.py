@@ -12,7 +12,7 @@ import pytest
 
 from relay.app.sink_history import COMPARE_EVERY_S, WRITES_MAX, SinkHistory
 from relay.core.config_values import Size
-from relay.core.downtime import Downtime
+from relay.core.delivery_rules import Downtime
 from relay.core.errors import StoreBroken, StoreUnavailable
 from relay.core.sink_status import SinkStatus, State
 from relay.store.sqlite.opening import open_store

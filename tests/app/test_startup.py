@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from relay.app.maintenance import STALL_MS
-from relay.core.downtime import WINDOW_MS, Interval, between
+from relay.core.delivery_rules import WINDOW_MS, Interval, downtime_between
 from tests import service
 from tests.conftest import NOW_MS
 from tests.guarantees import process
@@ -21,17 +21,17 @@ UNACKNOWLEDGED = "relay_unacknowledged_loss_seconds"
 
 @pytest.mark.parametrize("alive_ms", [None, NOW_MS, NOW_MS + 60_000])
 def test_a_first_start_and_a_clock_set_back_are_not_downtime(alive_ms: int | None) -> None:
-    assert between(alive_ms, NOW_MS) is None
+    assert downtime_between(alive_ms, NOW_MS) is None
 
 
 def test_an_absence_within_the_window_loses_nothing() -> None:
-    downtime = between(NOW_MS - WINDOW_MS, NOW_MS)
+    downtime = downtime_between(NOW_MS - WINDOW_MS, NOW_MS)
     assert downtime is not None
     assert (downtime.seconds, downtime.lacks, downtime.lost_s) == (620, None, 0)
 
 
 def test_a_longer_absence_loses_its_beginning() -> None:
-    downtime = between(NOW_MS - WINDOW_MS - 90_000, NOW_MS)
+    downtime = downtime_between(NOW_MS - WINDOW_MS - 90_000, NOW_MS)
     assert downtime is not None
     lost = Interval(from_ms=NOW_MS - WINDOW_MS - 90_000, to_ms=NOW_MS - WINDOW_MS)
     assert (downtime.lacks, downtime.lost_s) == (lost, 90)

@@ -20,8 +20,6 @@ SMALL = {
     "core/addresses": "one pattern for the page and the store",
     "core/api_settings": "its client knows nothing else of a source",
     "core/csv_table": "for page, commands and sandbox alike",
-    "core/delivery_rules": "for all who keep it or count on it",
-    "core/downtime": "for starts and stores",
     "core/large_bodies": "in every room alike",
     "core/minutes": "values that store, API and page share",
     "core/totals": "what store and metrics exchange",

@@ -6,7 +6,7 @@ from uuid import uuid4
 
 import pytest
 
-from relay.core.downtime import WINDOW_MS, Interval
+from relay.core.delivery_rules import WINDOW_MS, Interval
 from relay.store import Store
 from relay.store.absences import Absence
 from tests.conftest import NOW_MS, ManualClock

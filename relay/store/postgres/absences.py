@@ -7,7 +7,7 @@ relay has written meanwhile: then there is no absence either.
 from collections.abc import Sequence
 from typing import Any
 
-from relay.core.downtime import between
+from relay.core.delivery_rules import downtime_between
 from relay.core.minutes import MINUTE_MS
 from relay.store.absences import COLUMNS, LOSSLESS_MAX, Absence, Absences, Cause, absence_of
 from relay.store.postgres.driver import Database, Query, Steps
@@ -99,7 +99,7 @@ class PostgresAbsences(PostgresRepository, Absences):
         if is_shared:
             # Others write heartbeats too, so only a stall of all of them is an absence.
             cause, over_ms = "stalled", max(over_ms, STALL_MS)
-        gap = between(heartbeat_ms, now_ms)
+        gap = downtime_between(heartbeat_ms, now_ms)
         if gap is None or gap.to_ms - gap.from_ms <= over_ms:
             await self._writer.submit(_beat, now_ms)
             return None

@@ -1,6 +1,6 @@
 """Heartbeats in SQLite; each is stored with the absence that it ends, in one transaction."""
 
-from relay.core.downtime import between
+from relay.core.delivery_rules import downtime_between
 from relay.store.absences import COLUMNS, LOSSLESS_MAX, Absence, Absences, Cause, absence_of
 from relay.store.sqlite import queries
 from relay.store.sqlite.driver import sqlite3
@@ -20,7 +20,7 @@ class SqliteAbsences(SqliteRepository, Absences):
 
     async def beat(self, *, now_ms: int, cause: Cause, over_ms: int) -> Absence | None:
         def beat(db: sqlite3.Connection) -> Absence | None:
-            gap = between(queries.recall(db, "heartbeat"), now_ms)
+            gap = downtime_between(queries.recall(db, "heartbeat"), now_ms)
             queries.remember(db, "heartbeat", now_ms)
             if gap is None or gap.to_ms - gap.from_ms <= over_ms:
                 return None
