@@ -14,7 +14,7 @@ from jmespath.functions import Functions
 from relay.core.errors import InvalidRule
 from relay.core.setting_errors import suggestion
 
-GROWTH_MAX = 1000
+GROWTH_MAX = 100
 """Times that an expression may repeat its input: `[@,@][] | [@,@][] | ...` doubles it each time."""
 
 # jmespath raises a plain TypeError when it compares a number with a text, and recurses into long

@@ -1,7 +1,5 @@
 """JMESPath expressions: what is refused at the start, and what is true."""
 
-import time
-
 import pytest
 
 from relay.core.errors import InvalidRule
@@ -33,10 +31,10 @@ def test_a_text_that_is_no_expression_is_refused_with_the_cause(text: str, why: 
         ("length(a, b)", r"length\(\) takes 1 argument, not 2"),
         ("contains(a)", r"contains\(\) takes 2 arguments, not 1"),
         ("not_null()", r"not_null\(\) takes 1 or more arguments, not 0"),
-        (" | ".join([DOUBLED] * 20), "repeat its input more than 1000 times"),
-        (" | ".join(["[*].[`[1,2,3]`][][]"] * 20), "repeat its input more than 1000 times"),
-        (" | ".join(["{a: @, b: @}"] * 20), "repeat its input more than 1000 times"),
-        (" | ".join(["to_string([@, @])"] * 20), "repeat its input more than 1000 times"),
+        (" | ".join([DOUBLED] * 20), "repeat its input more than 100 times"),
+        (" | ".join(["[*].[`[1,2,3]`][][]"] * 20), "repeat its input more than 100 times"),
+        (" | ".join(["{a: @, b: @}"] * 20), "repeat its input more than 100 times"),
+        (" | ".join(["to_string([@, @])"] * 20), "repeat its input more than 100 times"),
     ],
 )
 def test_a_check_refuses_what_cannot_be_right_or_runs_away(text: str, why: str) -> None:
@@ -54,7 +52,7 @@ def test_a_check_refuses_what_cannot_be_right_or_runs_away(text: str, why: str) 
         "not_null(a, b, c)",
         "results[0:2].id | [?starts_with(@, 'a')] || results[*].{a: b, c: d}",
         "sort_by(items, &id)[-1].ok",
-        " | ".join([DOUBLED] * 9),
+        " | ".join([DOUBLED] * 6),
     ],
 )
 def test_a_usable_expression_passes_the_check(text: str) -> None:
@@ -105,11 +103,3 @@ def test_a_value_that_an_expression_cannot_work_on_raises_one_of_its_failures(
 )
 def test_a_comparison_of_two_names_is_found(text: str, is_true: bool) -> None:
     assert Expression(text).compares_names is is_true
-
-
-def test_the_largest_growth_that_passes_takes_no_time() -> None:
-    expression = Expression(" | ".join([DOUBLED] * 9))
-    expression.check()
-    started_s = time.monotonic()
-    expression.is_true(list(range(100)))
-    assert time.monotonic() - started_s < 1

@@ -32,8 +32,8 @@ LISTS = ("delivered_on", *MEANINGS)
 
 _STATUSES = range(200, 1000)
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_LARGE_BYTES = 8 * 1024
-"""Body of an answer from which on a rule may take longer than a millisecond."""
+_LARGE_BYTES = 2 * 1024
+"""A rule over more of an answer's body may take longer than the event loop can wait."""
 
 
 class AnswerRules:

@@ -222,6 +222,7 @@ async def test_a_failure_has_its_class_and_a_reason_without_secrets(
     assert time.monotonic() - started_s < 0.9, "the library's own waits"
     await tokens.close()
     assert type(error) is kind
+    assert error.unsent
     assert reason in error.reason
     for secret in ("marked", "good-login"):
         assert not [text for text in told(error) if secret in text]
