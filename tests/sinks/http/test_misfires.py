@@ -3,7 +3,6 @@
 Each answer is one that recipes.md marks with (X).
 """
 
-from collections.abc import AsyncIterator
 from random import Random
 from typing import Any
 
@@ -14,8 +13,8 @@ from relay.core.errors import SinkError
 from relay.core.event import Event
 from relay.core.retry import Decision, RetryPolicy, decide
 from relay.sinks.http.sink import HttpSink
-from tests.conftest import NOW_MS, ManualClock
-from tests.outbound.http.token_endpoint import TokenEndpoint, issuing, said
+from tests.conftest import NOW_MS
+from tests.outbound.http.token_endpoint import said
 from tests.sinks.conformance import built
 from tests.stub_server import Reply, StubServer
 
@@ -54,12 +53,6 @@ CASES: list[tuple[str, Reply, dict[str, Any], str, str]] = [
     ("Service Bus, a full queue", Reply(403), {"retry_on": [403]}, "parked", "retry"),
     ("Teams, 429 in a 200", THROTTLED_BODY, {"success": "ok"}, "delivered", "parked"),
 ]
-
-
-@pytest.fixture
-async def endpoint() -> AsyncIterator[TokenEndpoint]:
-    async with issuing() as endpoint:
-        yield endpoint
 
 
 async def result(
@@ -152,54 +145,3 @@ async def test_a_redirect_that_confirms_keeps_its_connection_and_is_not_followed
     await sink.close()
     assert {request.target for request in destination.requests} == {"/"}
     assert destination.accepted == 1
-
-
-@pytest.mark.parametrize("status", [400, 403, 500, 503])
-async def test_a_token_endpoint_that_fails_kills_no_event_and_is_not_called_the_destination(
-    destination: StubServer, endpoint: TokenEndpoint, lead: Event, status: int
-) -> None:
-    endpoint.server.reply = lambda _: Reply(status)
-    sink = built("http", url=destination.url(), oauth2=endpoint.table())
-    late_ms = NOW_MS + 30 * 86_400_000
-    decision = await result(sink, lead, first_attempt_ms=NOW_MS, now_ms=late_ms)
-    assert decision.result == ("parked" if status < 500 else "retry")
-    assert not decision.counts
-    assert decision.reason.startswith(f"no token from the token endpoint: {status}")
-    assert destination.requests == []
-
-
-async def test_a_check_asks_for_a_token_of_its_own(
-    destination: StubServer, endpoint: TokenEndpoint
-) -> None:
-    destination.reply = endpoint.call
-    sink = built("http", url=destination.url(), oauth2=endpoint.table())
-    assert await sink.check() == "200 to OPTIONS"
-    endpoint.server.reply = lambda _: said({"error": "invalid_client"}, 401)
-    with pytest.raises(SinkError, match="no token from the token endpoint: 401 invalid_client"):
-        await sink.check()
-    await sink.close()
-
-
-async def test_the_rendered_message_says_that_there_is_a_token_and_not_which(
-    destination: StubServer, endpoint: TokenEndpoint, lead: Event, clock: ManualClock
-) -> None:
-    destination.reply = endpoint.call
-    sink = built("http", clock, url=destination.url(), oauth2=endpoint.table())
-    shown = sink.render(lead)
-    await sink.send(lead)
-    await sink.close()
-    (request,) = destination.requests
-    assert shown["headers"] == request.header | {"authorization": "***"}
-
-
-@pytest.mark.parametrize(
-    "table",
-    [
-        {"headers": {"Authorization": "marked"}},
-        {"url": "https://a:marked@crm.example/"},
-    ],
-)
-def test_a_token_beside_other_credentials_is_refused(table: dict[str, Any]) -> None:
-    oauth2 = {"token_url": "https://idp.example", "client_id": "a", "client_secret": "b"}
-    with pytest.raises(ValueError, match=r"^oauth2: (headers|url) sets authorization already$"):
-        built("http", **({"url": "https://crm.example/", "oauth2": oauth2} | table))
