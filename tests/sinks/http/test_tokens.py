@@ -102,13 +102,14 @@ async def test_a_token_endpoint_of_the_same_authority_is_trusted_and_named_where
     ):
         endpoint = TokenEndpoint(server)
         server.reply, destination.reply = endpoint.answer, endpoint.call
-        table = {"url": destination.url(), "oauth2": endpoint.table()}
+        table: dict[str, Any] = {"url": destination.url(), "oauth2": endpoint.table()}
         distrustful = built("http", **table)
         with pytest.raises(Misconfigured) as caught:
             await distrustful.send(lead)
         await distrustful.close()
-        files = {"ca_file": str(authority.file), "client_cert_file": str(authority.issue("client"))}
-        sink = built("http", **table, **files)
+        table["ca_file"] = str(authority.file)
+        table["client_cert_file"] = str(authority.issue("client"))
+        sink = built("http", **table)
         await sink.send(lead)
         await sink.close()
     begin = "no token from the token endpoint: the token endpoint's TLS certificate does not verify"
