@@ -3,11 +3,8 @@
 Names and types are those of the sample events; the names of form fields are free.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, NamedTuple
-
-import jmespath
-from jmespath.functions import Functions
 
 from relay.config.event_shapes import FLAG, TYPES, UNKNOWN, Shape, envelope
 from relay.config.rule_wording import (
@@ -19,16 +16,14 @@ from relay.config.rule_wording import (
     read_as_name,
     shown,
 )
-from relay.core.errors import InvalidRule
 from relay.core.event import KINDS, MILESTONES
+from relay.core.expressions import Expression, Node, call_fault
 from relay.core.setting_errors import suggestion
 
 _OVER_ITEMS = frozenset(
     {"index_expression", "flatten", "projection", "value_projection", "filter_projection"}
 )
 _VALUES = {"event": ("kind", KINDS), "data.milestone": ("milestone", MILESTONES)}
-
-Node = Mapping[str, Any]
 
 
 class RuleFindings(NamedTuple):
@@ -43,7 +38,7 @@ class RuleFindings(NamedTuple):
 def examine(when: str) -> RuleFindings:
     """Read a rule that compiles; raises InvalidRule for an unknown function."""
     walk = _RuleWalk()
-    parsed = jmespath.compile(when).parsed
+    parsed = Expression(when).parsed
     walk.shape(parsed, envelope())
     walk.operand(parsed)
     return RuleFindings(list(dict.fromkeys(walk.mistakes)), list(dict.fromkeys(walk.warnings)))
@@ -198,21 +193,10 @@ class _RuleWalk:
 
     def _call(self, node: Node, current: Shape) -> None:
         name, arguments = node["value"], node["children"]
-        spec = Functions.FUNCTION_TABLE.get(name)
-        if spec is None:
-            raise InvalidRule(f"unknown function {name}(){suggestion(name, _functions())}")
-        signature = spec["signature"]
-        is_variadic = bool(signature and signature[-1].get("variadic"))
-        count, least = len(arguments), len(signature)
-        if count < least or (count > least and not is_variadic):
-            takes = f"{least} or more" if is_variadic else str(least)
-            plural = "" if takes == "1" else "s"
-            self.mistakes.append(f"{name}() takes {takes} argument{plural}, not {count}")
+        fault = call_fault(name, len(arguments))
+        if fault is not None:
+            self.mistakes.append(fault)
         self._beside(arguments, current)
-
-
-def _functions() -> list[str]:
-    return list(Functions.FUNCTION_TABLE)
 
 
 def _reaches(node: Node, current: Shape) -> Shape | None:

@@ -45,7 +45,7 @@ def check_form(place: KeyPath, secret: Secret, findings: Findings) -> None:
 
 
 def check_signing(sinks: Sequence[Table], findings: Findings) -> None:
-    """Note unfit signing secrets of sinks, and placeholders in their headers."""
+    """Note unfit signing secrets of sinks, and placeholders in headers and client secrets."""
     for sink in sinks:
         for place, secret in sink.items("signing_secrets"):
             bare = Secret(secret.reveal().removeprefix(SIGNING_PREFIX))
@@ -58,7 +58,14 @@ def check_signing(sinks: Sequence[Table], findings: Findings) -> None:
             place = sink.at("headers").key(name)
             is_known = any(warning.path == place.text for warning in findings.warnings)
             if value is not FAULTY and not is_known and is_placeholder(_without_scheme(value)):
-                findings.warn(place, "is a placeholder: expected the real value")
+                findings.warn(place, _PLACEHOLDER)
+        oauth2 = sink.get("oauth2")
+        secret = oauth2.get("client_secret") if isinstance(oauth2, Table) else None
+        if secret is not None and is_placeholder(secret.reveal()):
+            findings.warn(oauth2.at("client_secret"), _PLACEHOLDER)
+
+
+_PLACEHOLDER = "is a placeholder: expected the real value"
 
 
 def _without_scheme(value: Secret) -> str:

@@ -13,7 +13,7 @@ from relay.core.errors import InvalidRule, InvalidTemplate, UnreadableSetting
 from relay.core.routing import Route
 from relay.core.sink import SinkModule, SinkSettings
 
-_KEYED = re.compile(r"(([a-z_]+)[^:\s]*): (.+)", re.DOTALL)
+_KEYED = re.compile(r"(([a-z][a-z0-9_]*)[^:\s]*): (.+)", re.DOTALL)
 """A sink's error about one of its keys: `url: expected ...`, `headers.accept: ...`."""
 
 

@@ -156,6 +156,8 @@ class SinkError(RelayError):
     """A bounded excerpt of the response; stored with the attempt only."""
     about_event: bool = False
     """The destination responded to this very event, so the event may be at fault."""
+    unsent: bool = False
+    """No event was sent, for want of something that all of them need: none can be at fault."""
 
 
 @dataclass(eq=False, repr=False)

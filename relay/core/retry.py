@@ -119,6 +119,9 @@ def decide(
     first_ms = started_ms if delivery.first_attempt_ms is None else delivery.first_attempt_ms
     age_ms = now_ms - first_ms
     soon_ms = now_ms + min(backoff_ms(policy, delivery.tries + 1, random=random), PROBE_MAX_MS)
+    if error.unsent:
+        due_ms = max(soon_ms, now_ms + _asked_ms(error))
+        return Decision(result_of(error), due_ms, error.reason, counts=False)
     if isinstance(error, RefusesAll):
         if delivery.first_attempt_ms is not None and age_ms >= policy.give_up_after:
             return Decision("dead", now_ms, f"gave up: {error.reason}")
@@ -136,9 +139,14 @@ def decide(
     due_ms = (
         now_ms + backoff_ms(policy, delivery.attempts + 1, random=random) if counts else soon_ms
     )
-    if isinstance(error, Temporary) and error.retry_after_ms is not None:
-        due_ms = max(due_ms, now_ms + min(error.retry_after_ms, RETRY_AFTER_CAP_MS))
+    due_ms = max(due_ms, now_ms + _asked_ms(error))
     return Decision("retry", due_ms, error.reason, counts)
+
+
+def _asked_ms(error: SinkError) -> int:
+    """Return the wait that the destination asked for, bounded; 0 without one."""
+    asked_ms = error.retry_after_ms if isinstance(error, Temporary) else None
+    return min(asked_ms or 0, RETRY_AFTER_CAP_MS)
 
 
 class Refusals(msgspec.Struct, frozen=True):

@@ -3,13 +3,11 @@
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import translate
-from typing import Any, Literal
+from typing import Literal
 
-import jmespath
-import jmespath.exceptions
 import msgspec
 
-from relay.core.errors import InvalidRule
+from relay.core import expressions
 from relay.core.event import WEBHOOK_TEST, Event
 
 Ordered = Literal["video", "viewer"]
@@ -52,7 +50,7 @@ class Route:
         self._kinds = re.compile("|".join(translate(glob) for glob in events))
         self._sources = None if sources is None else frozenset(sources)
         self._when = when
-        self._rule = None if when is None else _compile(when)
+        self._rule = None if when is None else expressions.Expression(when)
         self._ordered = ordered
         self._reconstructed = reconstructed
         self._yes = Verdict(sink, "takes", "events and sources match")
@@ -71,12 +69,12 @@ class Route:
             return self._yes if self._ordered is None else self._take(event, self._yes.why)
         return self._apply(self._rule, event)
 
-    def _apply(self, rule: Any, event: Event) -> Verdict:
+    def _apply(self, rule: expressions.Expression, event: Event) -> Verdict:
         try:
-            value = rule.search(event.document())
-        except _FAILURES as error:
+            is_true = rule.is_true(event.document())
+        except expressions.FAILURES as error:
             return Verdict(self.sink, "fails", f"when failed: {type(error).__name__}")
-        if _is_true(value):
+        if is_true:
             return self._take(event, f"when is true: {self._when}")
         return self._no(f"when is false: {self._when}")
 
@@ -93,44 +91,7 @@ class Route:
         return Verdict(self.sink, "declines", why)
 
 
-# jmespath raises a plain TypeError when it compares a number with a text, and recurses into long
-# rules and deep documents.
-_FAILURES = (
-    jmespath.exceptions.JMESPathError,
-    TypeError,
-    ValueError,
-    ArithmeticError,
-    RecursionError,
-)
-
-
 def match(event: Event, routes: Iterable[Route]) -> tuple[Verdict, ...]:
     """Return the verdicts that become deliveries: the sink takes it, or its rule failed on it."""
     verdicts = (route.evaluate(event) for route in routes)
     return tuple(verdict for verdict in verdicts if verdict.outcome != "declines")
-
-
-def _compile(when: str) -> Any:
-    try:
-        return jmespath.compile(when)
-    except jmespath.exceptions.JMESPathError as error:
-        raise InvalidRule(_cause(error)) from None
-    except RecursionError:
-        raise InvalidRule("nested too deeply") from None
-
-
-def _cause(error: jmespath.exceptions.JMESPathError) -> str:
-    """Say what is wrong and where; the parser's own text names its token types."""
-    match error:
-        case jmespath.exceptions.IncompleteExpressionError():
-            return "its end is missing"
-        case jmespath.exceptions.LexerError():
-            return f"{error.message} at column {error.lexer_position + 1}"
-        case jmespath.exceptions.ParseError():
-            return f"unexpected {error.token_value} at column {error.lex_position + 1}"
-    return "it is empty"
-
-
-def _is_true(value: object) -> bool:
-    # JMESPath's definition: null, false and empty values are false, 0 is true.
-    return value is not None and value is not False and value not in ("", [], {})

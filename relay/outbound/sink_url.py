@@ -1,4 +1,4 @@
-"""The `url` of any sink that has one; it may ask for TLS."""
+"""The `url` of any sink that has one, and other URLs of it; it may ask for TLS."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -12,8 +12,10 @@ from relay.outbound import tls
 Url = TypeVar("Url")
 
 
-def parse(secret: Secret, *, schemes: tuple[str, str], kind: Callable[[str], Url]) -> Url:
-    """Return the URL as the client's `kind`.
+def parse(
+    secret: Secret, *, schemes: tuple[str, str], kind: Callable[[str], Url], key: str = "url"
+) -> Url:
+    """Return the URL of a key as the client's `kind`.
 
     Raises ValueError, which does not repeat the URL.
     """
@@ -23,7 +25,7 @@ def parse(secret: Secret, *, schemes: tuple[str, str], kind: Callable[[str], Url
     except (httpx.InvalidURL, ValueError):  # their texts repeat the URL
         is_usable = False
     if not is_usable:
-        raise ValueError(f"url: expected {schemes[0]}:// or {schemes[1]}:// and a host")
+        raise ValueError(f"{key}: expected {schemes[0]}:// or {schemes[1]}:// and a host")
     return url
 
 

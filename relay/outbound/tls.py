@@ -97,6 +97,20 @@ def context(files: TlsSettings) -> ssl.SSLContext:
     return loaded
 
 
+def beside(files: TlsSettings) -> ssl.SSLContext | None:
+    """Trust the system's CAs and those of usable files, for a service that a destination needs.
+
+    None where there are no files.
+    """
+    if not is_asked_for(files):
+        return None
+    loaded = trusting()
+    if files.ca_file:
+        loaded.load_verify_locations(files.ca_file)
+    _identify(loaded, files)
+    return loaded
+
+
 def _with_cas(ca_file: str | None) -> ssl.SSLContext:
     try:
         return trusting(ca_file)

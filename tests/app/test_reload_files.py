@@ -11,6 +11,7 @@ import pytest
 from relay.app import reload
 from tests.app.reloading import Party, body, ids, party, sink
 from tests.caller import SECRET, post, signed
+from tests.outbound.http.token_endpoint import issuing
 from tests.service import OTHER_SECRET
 from tests.stub_server import StubServer, until
 
@@ -179,3 +180,32 @@ async def test_a_sink_is_replaced_when_its_certificates_change(tmp_path: Path) -
         await until(lambda: bool(there.relay.lines("config.refused")), what="the refusal")
         (line,) = there.relay.lines("config.refused")
         assert line["faults"] == "sink[0] (crm).ca_file"
+
+
+async def test_a_rotated_client_secret_brings_new_tokens_and_no_event_is_lost(
+    tmp_path: Path, destination: StubServer
+) -> None:
+    async with issuing() as endpoint:
+        destination.reply = endpoint.call
+        secret = tmp_path / "client-secret"
+        secret.write_text(endpoint.secret)
+        keys = {**endpoint.table(), "client_secret": f"file:{secret}"}
+        oauth2 = "".join(f'{key} = "{value}"\n' for key, value in keys.items())
+        table = sink("crm", destination.url(), f"[sink.oauth2]\n{oauth2}")
+        async with party(tmp_path, table) as there:
+            await there.send("a")
+            await until(lambda: len(destination.requests) == 1, what="the first event")
+            endpoint.secret = "marked-new-secret"
+            endpoint.valid.clear()
+            await there.send("b")
+            await until(lambda: bool(there.relay.lines("sink.parked")), what="the parked sink")
+            (line,) = there.relay.lines("sink.parked")
+            assert "no token from the token endpoint: 401 invalid_client" in line["reason"]
+            secret.write_text(endpoint.secret)
+            await until(
+                lambda: destination.requests[-1].header["authorization"] == "Bearer marked-token-2",
+                what="the event that waited, with a token for the new secret",
+            )
+            assert ids(destination)[-1] == "b"
+            assert len(endpoint.issued) == 2
+            assert "marked" not in there.relay.log

@@ -130,6 +130,11 @@ def header(value: str, **says: str) -> Case:
     return Case(f"{HTTP}headers = {{ authorization = {json.dumps(value)} }}\n", **says)
 
 
+def oauth2(url: str, secret: str, **says: str) -> Case:
+    keys = f'token_url = "{url}"\nclient_id = "relay"\nclient_secret = "{secret}"\n'
+    return Case(f"{HTTP}[sink.oauth2]\n{keys}", **says)
+
+
 def signing(value: str, **says: str) -> Case:
     return Case(f"{HTTP}signing_secrets = [{json.dumps(value)}]\n", **says)
 
@@ -159,6 +164,10 @@ REFERENCES = [
     header("/run/secrets/crm-of-no-one", warning="looks like the path of a file, but is taken as"),
     header("Bearer changeme", warning="is a placeholder: expected the real value"),
     header("Bearer <your token>", warning="is a placeholder: expected the real value"),
+    oauth2("https://idp.example/", "changeme", warning="is a placeholder: expected the real value"),
+    oauth2("http://idp.example/", GOOD, warning="oauth2.token_url: is not https: secret and token"),
+    oauth2("https://idp.example/", "ENV:CRM_AUTH", fault=TO_EXPAND),
+    Case(f"{HTTP}success = 'status == \"ok\"'\n", warning="success: compares two names"),
     header("Bearer {{ data.id }}", warning="looks like a template, but is sent as it is"),
     Case(HTTP.replace("/hook", "/{{ event }}"), warning="looks like a template, but is sent as"),
     Case(

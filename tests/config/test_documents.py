@@ -18,6 +18,7 @@ from relay.core.authentication import SigningSecret, SourceSettings
 from relay.core.config_values import Secret
 from relay.core.retry import RetryPolicy
 from relay.core.sink import SinkSettings
+from relay.outbound.http.oauth2 import OAuth2Settings
 from relay.sinks.slack.burst import DigestSettings
 from relay.store import StoreSettings
 from relay.store.postgres.settings import PostgresSettings
@@ -45,6 +46,7 @@ SECTIONS: dict[str, type[msgspec.Struct]] = {
     "[log]": LogSettings,
     "[[source]]": SourceSettings,
     "[sink.retry]": RetryPolicy,
+    "[sink.oauth2]": OAuth2Settings,
     "[[source.secrets]]": SigningSecret,
     "[source.api]": ApiSettings,
 }
@@ -114,7 +116,7 @@ def test_the_documentation_lists_no_unknown_key() -> None:
 def example() -> dict[str, Any]:
     """Return the example with its commented-out keys and sinks enabled."""
     text = EXAMPLE.read_text(encoding="utf-8")
-    return tomllib.loads(re.sub(r"^#(?=\w+ = |\[\[sink|\[source)", "", text, flags=re.MULTILINE))
+    return tomllib.loads(re.sub(r"^#(?=\w+ = |\[\[?sink|\[source)", "", text, flags=re.MULTILINE))
 
 
 def tables_of(example: dict[str, Any]) -> list[tuple[dict[str, Any], type[msgspec.Struct]]]:
@@ -126,12 +128,13 @@ def tables_of(example: dict[str, Any]) -> list[tuple[dict[str, Any], type[msgspe
         (example["source"][0], SourceSettings),
         (example["sink"][0]["retry"], RetryPolicy),
         (example["source"][0].get("api", {}), ApiSettings),
+        (example["sink"][0].get("oauth2", {}), OAuth2Settings),
         *((sink, sinks.load(sink["type"]).Settings) for sink in example["sink"]),
     ]
 
 
 def test_the_example_shows_every_key(example: dict[str, Any]) -> None:
-    for table, kind in tables_of(example)[:7]:
+    for table, kind in tables_of(example)[:8]:
         assert set(kind.__struct_fields__) <= set(table)
     assert set(SinkSettings.__struct_fields__) <= set(example["sink"][0])
     for type_ in sinks.names():
@@ -164,7 +167,7 @@ def test_the_commented_store_on_postgresql_is_valid_with_the_defaults(tmp_path: 
 
 def test_the_commented_templates_of_the_example_are_valid(tmp_path: Path) -> None:
     text = re.sub(
-        r"^#(?=(text|blocks|sources|when|rate) = )",
+        r"^#(?=(text|blocks|sources|when|rate|success|\w+_on|retry_after_header) = )",
         "",
         EXAMPLE.read_text(encoding="utf-8"),
         flags=re.MULTILINE,

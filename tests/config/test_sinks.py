@@ -1,5 +1,6 @@
 """All faults of a sink are reported at once, even if some of its values are unreadable."""
 
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,6 +28,13 @@ VALID: dict[str, dict[str, str]] = {
         "url": '"https://crm.invalid/hook"',
         "headers": '{ x-own = "value" }',
         "signing_secrets": f'["{WHSEC}"]',
+        "success": '"ok"',
+        "delivered_on": "[302]",
+        "retry_on": "[403]",
+        "park_on": "[400]",
+        "refuse_on": "[300]",
+        "retry_after_header": '"X-RateLimit-Reset"',
+        "oauth2": '{ token_url = "https://idp.invalid/", client_id = "a", client_secret = "b" }',
     },
     "kafka": {
         "brokers": '"kafka.invalid:9092"',
@@ -81,7 +89,15 @@ INVALID: dict[str, dict[str, str]] = {
         "exchange": '"a;b"',
         "routing_key": '"{{"',
     },
-    "http": {"url": '"ftp://crm.invalid"', "signing_secrets": '["whsec_!"]'},
+    "http": {
+        "url": '"ftp://crm.invalid"',
+        "signing_secrets": '["whsec_!"]',
+        "success": '"a ="',
+        "retry_on": "[99]",
+        "refuse_on": "[1000]",
+        "retry_after_header": '"a b"',
+        "oauth2": '{ token_url = "no", client_id = "a", client_secret = "b" }',
+    },
     "kafka": {"brokers": '"a b"', "topic": '"a b"', "key": '"{{"'},
     "mqtt": {"url": '"http://broker.invalid"', "client_id": '"\\u0007"', "topic": '"a/+"'},
     "nats": {"servers": '"http://nats.invalid"', "subject": '"a.*"'},
@@ -187,7 +203,7 @@ def test_other_keys_are_checked_despite_an_unreadable_value(
         if other not in (key, *CHECKED_TOGETHER.get((kind, key), ()))
     }
     reported = faults(tmp_path, kind, valid_keys(kind, files) | {key: "{ a = 5 }"} | others)
-    assert set(others) <= {key_path.partition("[")[0] for key_path in reported}
+    assert set(others) <= {re.split(r"[.\[]", key_path)[0] for key_path in reported}
 
 
 def test_a_check_of_two_keys_does_not_report_an_unreadable_one(

@@ -95,6 +95,37 @@ def attempted(
     )
 
 
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (Temporary("no token", unsent=True), "retry"),
+        (Misconfigured("no token", unsent=True), "parked"),
+    ],
+)
+@pytest.mark.parametrize("probing", [False, True])
+@pytest.mark.parametrize("standing_", ["untried", "tried", "suspect"])
+def test_an_event_that_was_never_sent_is_kept_whatever_its_age(
+    lead: Event, error: SinkError, expected: str, standing_: Standing, probing: bool
+) -> None:
+    decision = attempted(
+        lead,
+        error,
+        attempts=10 * SUSPECT_MIN_TRIES,
+        first_ms=NOW_MS - 365 * DAY_MS,
+        standing=standing_,
+        probing=probing,
+    )
+    assert (decision.result, decision.counts) == (expected, False)
+    assert NOW_MS < decision.due_ms <= NOW_MS + PROBE_MAX_MS
+
+
+def test_an_event_that_was_never_sent_waits_as_long_as_asked_within_bounds(lead: Event) -> None:
+    for asked_ms in (5 * PROBE_MAX_MS, DAY_MS):
+        error = Temporary("no token", unsent=True, retry_after_ms=asked_ms)
+        decision = attempted(lead, error)
+        assert decision.due_ms == NOW_MS + min(asked_ms, RETRY_AFTER_CAP_MS)
+
+
 def test_the_waits_grow_by_the_factor_up_to_the_longest() -> None:
     waits = [backoff_ms(DEFAULT, tries, random=NoDice()) for tries in range(1, 15)]
     doubled = [1_000 * 2**step for step in range(12)]

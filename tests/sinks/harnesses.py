@@ -75,6 +75,9 @@ class ByStatus(OverHttp):
         return json.dumps([self.destination.url(request.target), *request.headers]).encode()
 
 
+OAUTH2 = {"token_url": "https://idp.example/", "client_id": "a", "client_secret": "marked"}
+
+
 class HttpHarness(ByStatus):
     sink_type = "http"
     path = "/hook/marked-path?token=marked-query"
@@ -113,6 +116,16 @@ class HttpHarness(ByStatus):
         (
             {"url": "http://a:marked@crm.example/", "headers": {"Authorization": "marked"}},
             "headers.authorization: url carries",
+        ),
+        ({"success": "a ="}, "success: is not a JMESPath expression"),
+        ({"delivered_on": [302], "park_on": [302]}, r"park_on\[0\]: 302 is in delivered_on"),
+        ({"retry_on": [99]}, r"retry_on\[0\]: expected a status"),
+        ({"refuse_on": [1000]}, r"refuse_on\[0\]: expected a status"),
+        ({"retry_after_header": "a b"}, "retry_after_header: expected a header"),
+        ({"oauth2": {**OAUTH2, "token_url": "marked"}}, "oauth2.token_url: expected"),
+        (
+            {"oauth2": OAUTH2, "headers": {"authorization": "marked"}},
+            "oauth2: headers sets authorization already",
         ),
     )
     peer = "destination"

@@ -7,9 +7,9 @@ import logging
 import re
 import socket
 import ssl
-from collections.abc import AsyncIterator, Collection, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Self
 from urllib.parse import unquote
 
@@ -21,9 +21,9 @@ from relay import __version__
 from relay.core import timeouts
 from relay.core.errors import Misconfigured, SinkError, Temporary
 from relay.outbound import tls
+from relay.outbound.http import responses
 from relay.outbound.http.guard import GuardedConnector, UnexpectedResponseError, current_use
 from relay.outbound.http.odd_answers import FIELD_BYTES, FIELDS
-from relay.outbound.http.responses import HttpResponse, ends_connection
 
 # Its messages may hold URLs, and so secrets.
 logging.getLogger("aiohttp").setLevel(logging.CRITICAL + 1)
@@ -88,10 +88,12 @@ class HttpEndpoint:
         parsed, target = httpx.URL(url), _target(str(url))
         sent = f"{parsed.scheme}://{_authority(parsed)}{target}"
         own = _url_secrets(f"{parsed.userinfo.decode()}@{target}", target)
-        # A shorter text is a common word.
-        hidden = {text for text in (*own, *secrets) if len(text) >= _SECRET_CHARS}
         # As encoded already: yarl would decode escapes, and signed URLs would no longer fit.
-        return cls(yarl.URL(sent, encoded=True), tuple(sorted(hidden, key=len, reverse=True)))
+        return cls(yarl.URL(sent, encoded=True), _hidden(*own, *secrets))
+
+    def hiding(self, *secrets: str) -> Self:
+        """Return an endpoint of whose responses no excerpt repeats these texts, either."""
+        return replace(self, secrets=_hidden(*self.secrets, *secrets))
 
     @property
     def authority(self) -> str:
@@ -106,15 +108,25 @@ class HttpClient:
     """
 
     def __init__(
-        self, *, timeout_s: float, connections: int, verify: ssl.SSLContext | None = None
+        self,
+        *,
+        timeout_s: float,
+        connections: int,
+        verify: ssl.SSLContext | None = None,
+        peer: str = "destination",
+        ends_connection: Callable[[int], bool] = responses.ends_connection,
     ) -> None:
         """`timeout_s` limits connecting; the caller limits the whole exchange.
 
         A limit on each read would have aiohttp set and cancel a timer, a tenth of an exchange.
+        `peer` is what errors call the other side; `ends_connection` decides by a response's status
+        whether the next request is to go over another connection.
         """
         self._timeout_s = timeout_s
         self._connections = connections
         self._verify = verify
+        self._peer = peer
+        self._ends_connection = ends_connection
         self._session: aiohttp.ClientSession | None = None
 
     async def exchange(
@@ -124,7 +136,7 @@ class HttpClient:
         method: str = "POST",
         headers: Collection[tuple[str, str]] = (),
         body: bytes = b"",
-    ) -> HttpResponse:
+    ) -> responses.HttpResponse:
         """Send one request and read its response within bounds, whatever its status.
 
         Where the response repeats one of the endpoint's secrets, the excerpt says ***.
@@ -145,13 +157,15 @@ class HttpClient:
                 allow_redirects=False,
             )
             content, is_whole = await _read(response)
-            is_kept = is_whole and not ends_connection(response.status)
+            is_kept = is_whole and not self._ends_connection(response.status)
         except (aiohttp.ClientError, OSError, UnicodeError) as error:
-            failure = _failure(error)
+            failure = _failure(error, peer=self._peer)
         else:
             text = _excerpt(content, endpoint.secrets)
             complete = len(content) <= EXCERPT_BYTES
-            return HttpResponse(response.status, response.headers, text, complete, content)
+            return responses.HttpResponse(
+                response.status, response.headers, text, complete, content, is_whole
+            )
         finally:
             use = current_use.get()
             if use is not None and not is_kept:
@@ -164,7 +178,11 @@ class HttpClient:
     async def apart(self) -> AsyncIterator["HttpClient"]:
         """Lend a client with the same settings and connections of its own, which end with it."""
         client = HttpClient(
-            timeout_s=self._timeout_s, connections=self._connections, verify=self._verify
+            timeout_s=self._timeout_s,
+            connections=self._connections,
+            verify=self._verify,
+            peer=self._peer,
+            ends_connection=self._ends_connection,
         )
         try:
             yield client
@@ -229,6 +247,12 @@ def _url_secrets(*sent: str) -> Iterator[str]:
             yield from (part, unquote(part))
 
 
+def _hidden(*secrets: str) -> tuple[str, ...]:
+    """Order texts by their length, without those that are so short as to be common words."""
+    hidden = {text for text in secrets if len(text) >= _SECRET_CHARS}
+    return tuple(sorted(hidden, key=len, reverse=True))
+
+
 async def _read(response: aiohttp.ClientResponse) -> tuple[bytes, bool]:
     """Return the body up to its bound, and whether that is all of it."""
     body = bytearray()
@@ -247,10 +271,10 @@ def _excerpt(body: bytes, secrets: Iterable[str]) -> str:
     return text.encode()[:EXCERPT_BYTES].decode(errors="ignore")
 
 
-def _failure(error: Exception) -> SinkError:
+def _failure(error: Exception, *, peer: str) -> SinkError:
     use = current_use.get()
     unexpected = None if use is None else use.guard.error
-    of_tls = tls.failure(unexpected or error, peer="destination")
+    of_tls = tls.failure(unexpected or error, peer=peer)
     if of_tls is not None:
         return of_tls
     causes = tuple(tls.causes(unexpected or error))

@@ -23,7 +23,7 @@ _NAME = re.compile(rb"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _OTHERS: tuple[tuple[re.Pattern[bytes], str], ...] = (
     (re.compile(rb"SSH-"), "an SSH server answers there"),
     (re.compile(rb"[\x15\x16]\x03"), "the port speaks TLS: the URL has to begin with https://"),
-    (re.compile(rb"\0.{2}\x04", re.DOTALL), "the destination speaks HTTP/2 alone, not HTTP/1.1"),
+    (re.compile(rb"\0.{2}\x04", re.DOTALL), "what answers there speaks HTTP/2 alone, not HTTP/1.1"),
     (re.compile(rb"[245][0-9]{2}[ -]"), "a mail or FTP server answers there"),
 )
 """Beginnings of other protocols."""

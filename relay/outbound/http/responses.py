@@ -18,6 +18,10 @@ _DATE_ERRORS = (ValueError, TypeError, IndexError, ArithmeticError)
 """Everything that the date parser raises: an absurd zone is an OverflowError."""
 
 
+_FIRST_UNIX_TIME = 1_000_000_000
+"""A larger number of seconds is a moment (after 2001), for no API asks for a pause of decades."""
+
+
 @dataclass(frozen=True, slots=True)
 class HttpResponse:
     """A response as far as it was read; `complete` says that `excerpt` is all of it."""
@@ -29,6 +33,8 @@ class HttpResponse:
     complete: bool
     body: bytes = field(default=b"", repr=False)
     """The bytes as read, with any secret in them: to be parsed, never to be shown."""
+    is_whole: bool = True
+    """Whether `body` is all of it."""
 
 
 _BY_CLASS: dict[int, Meaning] = {
@@ -73,21 +79,26 @@ def ends_connection(status: int) -> bool:
     return MEANINGS.get(status, _UNKNOWN)[0] is not Refused
 
 
+def meaning(status: int) -> Meaning | None:
+    """Return the error that a status means; None for a 2xx."""
+    return None if 200 <= status < 300 else MEANINGS.get(status, _UNKNOWN)
+
+
 def raise_for_status(response: HttpResponse, *, now_ms: int, method: str | None = None) -> None:
     """Return for a 2xx; raises Temporary, Refused or Misconfigured as `MEANINGS` says.
 
     `method` is named in the error where it is not the one that events are sent with.
     """
-    status = response.status
-    if 200 <= status < 300:
+    failure = meaning(response.status)
+    if failure is None:
         return
-    said = f"{status}" if method is None else f"{status} to {method}"
-    raise error(MEANINGS.get(status, _UNKNOWN), response, said=said, now_ms=now_ms)
+    said = f"{response.status}" if method is None else f"{response.status} to {method}"
+    raise error(failure, response, said=said, now_ms=now_ms)
 
 
-def error(meaning: Meaning, response: HttpResponse, *, said: str, now_ms: int) -> SinkError:
+def error(failure: Meaning, response: HttpResponse, *, said: str, now_ms: int) -> SinkError:
     """Make the error of a response; `said` sums the response up for the operator."""
-    kind, text = meaning
+    kind, text = failure
     result = kind(
         f"{said}: {text}", status=response.status, answer=response.excerpt, about_event=True
     )
@@ -120,3 +131,18 @@ def retry_after_ms(headers: Mapping[str, str], *, now_ms: int) -> int | None:
     # A date without a zone is GMT, the only one that HTTP knows.
     due_s = (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp()
     return max(0, int(due_s * 1000) - now_ms)
+
+
+def reset_ms(headers: Mapping[str, str], name: str, *, now_ms: int) -> int | None:
+    """Read a header of an API's own that ends a pause: seconds, or a Unix time.
+
+    None where it says nothing usable. Some APIs write Unix times in milliseconds.
+    """
+    value = headers.get(name, "").strip()
+    if re.fullmatch(r"[0-9]{1,15}(\.[0-9]{1,12})?", value) is None:
+        return None
+    number = float(value)
+    if number < _FIRST_UNIX_TIME:
+        return math.ceil(number * 1000)
+    due_ms = number if number >= _FIRST_UNIX_TIME * 1000 else number * 1000
+    return max(0, math.ceil(due_ms) - now_ms)

@@ -3,9 +3,11 @@
 outgoing-http.md, sections 1, 2 and 7.
 """
 
+import asyncio
 import base64
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any, Literal
 
 import httpx
@@ -18,8 +20,8 @@ from relay.core.event import Event, rfc3339
 from relay.core.setting_errors import Faults
 from relay.outbound import cloudevents, sink_url, tls, watched
 from relay.outbound.http import client as http_client
-from relay.outbound.http import responses
-from relay.sinks.http import standard_webhooks
+from relay.outbound.http.oauth2 import AuthorizedClient, ClientCredentials, OAuth2Settings
+from relay.sinks.http import answers, standard_webhooks
 
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE = re.compile(r"[\x21-\x7e]([\t\x20-\x7e]*[\x21-\x7e])?")
@@ -44,7 +46,22 @@ class Settings(tls.TlsSettings, frozen=True, kw_only=True):
     signing_secrets: tuple[Secret, ...] = ()
     """Standard Webhooks; all of them sign, so that a consumer can change over without loss."""
     format: Literal["raw", "cloudevents"] = "raw"
+    success: str | None = None
+    """A JMESPath expression over the JSON body of a 2xx, which is true of a delivered event."""
+    delivered_on: tuple[int, ...] = ()
+    """Statuses that confirm an event, whatever they mean elsewhere; the other lists likewise."""
+    retry_on: tuple[int, ...] = ()
+    park_on: tuple[int, ...] = ()
+    refuse_on: tuple[int, ...] = ()
+    retry_after_header: str | None = None
+    """Read beside Retry-After."""
+    oauth2: OAuth2Settings | None = None
+    """Tokens for the `authorization` header, by the client credentials grant."""
     concurrency: int = 16
+
+    def warnings(self) -> Sequence[str]:
+        of_tokens = () if self.oauth2 is None else self.oauth2.warnings()
+        return (*answers.warnings(self.success), *of_tokens)
 
 
 class HttpSink:
@@ -52,16 +69,19 @@ class HttpSink:
 
     def __init__(
         self,
-        client: http_client.HttpClient,
+        client: http_client.HttpClient | AuthorizedClient,
         clock: Clock,
         *,
         settings: Settings,
         url: httpx.URL,
         endpoint: http_client.HttpEndpoint,
+        rules: answers.AnswerRules,
     ) -> None:
         self._client = client
         self._clock = clock
         self._endpoint = endpoint
+        self._rules = rules
+        self._has_token = settings.oauth2 is not None
         self._format = settings.format
         self._keys = _keys(settings.signing_secrets)
         self._own = [*_authorization(url), *_own_headers(settings.headers)]
@@ -71,8 +91,10 @@ class HttpSink:
         response = await self._client.exchange(
             self._endpoint, headers=self._headers(event), body=event.body
         )
-        responses.raise_for_status(response, now_ms=self._clock.now_ms())
-        return SinkResponse(response.status, response.excerpt)
+        now_ms = self._clock.now_ms()
+        if self._rules.takes_long(response):
+            return await asyncio.to_thread(self._rules.outcome, response, now_ms=now_ms)
+        return self._rules.outcome(response, now_ms=now_ms)
 
     async def check(self) -> str:
         # OPTIONS is the one method that changes nothing anywhere; a POST could be taken for an
@@ -81,7 +103,8 @@ class HttpSink:
             response = await client.exchange(self._endpoint, method="OPTIONS", headers=self._fixed)
         if response.status in OF_OPTIONS:
             return f"{response.status} to OPTIONS, which does not say whether events are taken"
-        responses.raise_for_status(response, now_ms=self._clock.now_ms(), method="OPTIONS")
+        now_ms = self._clock.now_ms()
+        self._rules.raise_for_check(response, method="OPTIONS", now_ms=now_ms)
         return f"{response.status} to OPTIONS"
 
     def render(self, event: Event) -> dict[str, Any]:
@@ -89,6 +112,8 @@ class HttpSink:
         headers = {
             name: "***" if name.lower() in masked else value for name, value in self._headers(event)
         }
+        if self._has_token:
+            headers["authorization"] = "***"
         return {"method": "POST", "headers": headers, "body": event.body.decode(errors="replace")}
 
     async def close(self) -> None:
@@ -121,8 +146,7 @@ def build(settings: Settings, clock: Clock) -> HttpSink:
     with faults.collect():
         url = sink_url.parse(settings.url, schemes=("http", "https"), kind=httpx.URL)
         with faults.collect():
-            if url.userinfo and any(name.lower() == "authorization" for name in settings.headers):
-                raise ValueError("headers.authorization: url carries credentials already")
+            _check_authorization(settings, url)
         sink_url.uses_tls(url.scheme, settings, secure="https")
     with faults.collect():
         _own_headers(settings.headers)
@@ -130,14 +154,44 @@ def build(settings: Settings, clock: Clock) -> HttpSink:
         _keys(settings.signing_secrets)
     with faults.collect():
         verify = tls.context(settings) if tls.is_asked_for(settings) else None
+    with faults.collect():
+        rules = answers.rules_of(settings)
+    with faults.collect():
+        if settings.oauth2 is not None:
+            settings.oauth2.check()
     faults.raise_all()
     client = http_client.HttpClient(
-        timeout_s=settings.timeout.seconds, connections=settings.concurrency, verify=verify
+        timeout_s=settings.timeout.seconds,
+        connections=settings.concurrency,
+        verify=verify,
+        ends_connection=rules.ends_connection,
     )
     endpoint = http_client.HttpEndpoint.of(
         settings.url.reveal(), secrets=_secret_texts(settings, url)
     )
-    return HttpSink(client, clock, settings=settings, url=url, endpoint=endpoint)
+    return HttpSink(
+        _authorized(client, settings, clock),
+        clock,
+        settings=settings,
+        url=url,
+        endpoint=endpoint,
+        rules=rules,
+    )
+
+
+def _authorized(
+    client: http_client.HttpClient, settings: Settings, clock: Clock
+) -> http_client.HttpClient | AuthorizedClient:
+    if settings.oauth2 is None:
+        return client
+    new_tokens = partial(
+        ClientCredentials,
+        settings.oauth2,
+        clock,
+        timeout_s=settings.timeout.seconds,
+        verify=tls.beside(settings),
+    )
+    return AuthorizedClient(client, new_tokens)
 
 
 def _keys(secrets: Iterable[Secret]) -> tuple[bytes, ...]:
@@ -171,6 +225,15 @@ def _check_header(name: str, value: Secret, seen: set[str]) -> None:
         raise ValueError(f"headers.{name}: duplicate header; names are case-insensitive")
     if _VALUE.fullmatch(value.reveal()) is None:
         raise ValueError(f"headers.{name}: expected printable ASCII, no blanks at its ends")
+
+
+def _check_authorization(settings: Settings, url: httpx.URL) -> None:
+    """Raise ValueError where two of the settings would each set the same header."""
+    own = any(name.lower() == "authorization" for name in settings.headers)
+    if url.userinfo and own:
+        raise ValueError("headers.authorization: url carries credentials already")
+    if settings.oauth2 is not None and (own or url.userinfo):
+        raise ValueError(f"oauth2: {'headers' if own else 'url'} sets authorization already")
 
 
 def _authorization(url: httpx.URL) -> Headers:

@@ -33,7 +33,7 @@ class Topics:
         self,
         project_url: str,
         *,
-        tokens: google_tokens.AccessTokens | None,
+        tokens: google_tokens.GoogleTokens | None,
         clock: Clock,
         timeout: Duration,
         connections: int,

@@ -24,6 +24,7 @@ from google.oauth2 import service_account
 from relay.core.config_values import Duration
 from relay.core.errors import Misconfigured, SinkError, Temporary
 from relay.outbound.http import client as http_client
+from relay.outbound.http import oauth2
 
 # It warns of each failed attempt, which the dispatcher reports once.
 for _name in ("google.auth", "google.oauth2"):
@@ -36,9 +37,8 @@ _LOADERS: Mapping[str, Callable[..., Any]] = {
     "authorized_user": authorized_user.Credentials.from_authorized_user_info,
 }
 _CODES: Mapping[str, str] = {
+    **oauth2.CODES,
     "invalid_grant": "the key or the login has expired or was revoked, or our clock is wrong",
-    "invalid_client": "the client is unknown, or its secret is wrong",
-    "unauthorized_client": "the account may not ask for this",
 }
 _STS = "Error code "
 """Beginning of the library's error for a rejected workload identity."""

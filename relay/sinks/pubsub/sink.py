@@ -174,7 +174,7 @@ def build(settings: Settings, clock: Clock) -> PubsubSink:
     def connect() -> Topics:
         tokens = None
         if emulator is None:
-            tokens = google_tokens.AccessTokens(load, clock, scope=SCOPE, timeout=settings.timeout)
+            tokens = google_tokens.GoogleTokens(load, clock, scope=SCOPE, timeout=settings.timeout)
         return Topics(
             f"{url}/v1/projects/{settings.project}",
             tokens=tokens,

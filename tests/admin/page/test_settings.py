@@ -11,6 +11,7 @@ from relay.admin.page.text.settings import settings_of_sink
 from relay.core.config_values import Duration, Rate, Secret
 from relay.core.retry import RetryPolicy
 from relay.core.sink import SinkSettings
+from relay.outbound.http.oauth2 import OAuth2Settings
 from relay.sinks.http import Settings as Http
 
 SECRET = "a-secret-that-nobody-may-see"
@@ -42,6 +43,24 @@ def test_secrets_are_said_to_be_set() -> None:
     shown = values(sink)
     assert (shown["token"], shown["tokens"], shown["named"]) == ("set", "set, set", "X-Key: set")
     assert SECRET not in str(settings_of_sink(sink))
+
+
+def test_of_oauth2_the_host_of_the_token_endpoint_and_the_scopes_are_shown() -> None:
+    oauth2 = OAuth2Settings(
+        token_url=Secret("https://idp.test/marked"),
+        client_id=Secret(SECRET),
+        client_secret=Secret(SECRET),
+        scopes=("leads.write",),
+        endpoint_params={"audience": Secret(SECRET)},
+    )
+    shown = values(Http(name="a", type="http", url=Secret("https://crm.test/"), oauth2=oauth2))
+    assert {key: value for key, value in shown.items() if key.startswith("oauth2")} == {
+        "oauth2.token_url": "https://idp.test/…",
+        "oauth2.client_id": "set",
+        "oauth2.client_secret": "set",
+        "oauth2.scopes": "leads.write",
+        "oauth2.endpoint_params": "audience: set",
+    }
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,7 @@ async def test_an_odd_answer_does_not_answer_a_second_request(
 IN_PLACE = {
     b"SSH-2.0-OpenSSH_9.2p1\r\n": "an SSH server answers there",
     b"\x15\x03\x01\x00\x02\x02\x46": "the port speaks TLS: the URL has to begin with https://",
-    b"\0\0\x12\x04\0\0\0\0\0": "the destination speaks HTTP/2 alone, not HTTP/1.1",
+    b"\0\0\x12\x04\0\0\0\0\0": "what answers there speaks HTTP/2 alone, not HTTP/1.1",
     b"220 mail.example ESMTP\r\n": "a mail or FTP server answers there",
     b"marked\r\n\r\n": "what answers there does not speak HTTP",
     b"": "the connection ended without an answer",

@@ -15,11 +15,12 @@ from google.oauth2 import credentials as authorized_user
 from relay.core.config_values import Duration
 from relay.core.errors import Misconfigured, SinkError, Temporary
 from relay.core.event import Event
+from relay.outbound.http.tokens import REFRESH_EARLY_S, RETRY_S
 from relay.sinks.pubsub import credentials as google_credentials
 from relay.sinks.pubsub import sink as pubsub
 from relay.sinks.pubsub.api import SCOPE
 from relay.sinks.pubsub.credentials import Load
-from relay.sinks.pubsub.tokens import REFRESH_EARLY_S, RETRY_S, AccessTokens
+from relay.sinks.pubsub.tokens import GoogleTokens
 from tests.brokers.pubsub_double import PubsubDouble, said
 from tests.conftest import ManualClock
 from tests.ports import free_port
@@ -43,10 +44,10 @@ class Google:
         self.destination = StubServer()
         self.clock = ManualClock(time.time_ns() // 1_000_000)
 
-    def tokens(self, load: Load, *, timeout: str = "5s") -> AccessTokens:
-        return AccessTokens(load, self.clock, scope=SCOPE, timeout=Duration.parse(timeout))
+    def tokens(self, load: Load, *, timeout: str = "5s") -> GoogleTokens:
+        return GoogleTokens(load, self.clock, scope=SCOPE, timeout=Duration.parse(timeout))
 
-    def login(self, *, timeout: str = "5s", **changed: str) -> AccessTokens:
+    def login(self, *, timeout: str = "5s", **changed: str) -> GoogleTokens:
         return self.tokens(
             google_credentials.from_json(json.dumps(LOGIN | changed)), timeout=timeout
         )
@@ -87,11 +88,11 @@ def metadata(nowhere: None, google: Google, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(_metadata, "_GCE_METADATA_HOST", address)
 
 
-async def bearer(tokens: AccessTokens) -> str:
+async def bearer(tokens: GoogleTokens) -> str:
     return (await tokens.headers())["authorization"].removeprefix("Bearer ")
 
 
-async def failure(tokens: AccessTokens) -> SinkError:
+async def failure(tokens: GoogleTokens) -> SinkError:
     with pytest.raises(SinkError) as caught:
         await tokens.headers()
     return caught.value
@@ -221,6 +222,7 @@ async def test_a_failure_has_its_class_and_a_reason_without_secrets(
     assert time.monotonic() - started_s < 0.9, "the library's own waits"
     await tokens.close()
     assert type(error) is kind
+    assert error.unsent
     assert reason in error.reason
     for secret in ("marked", "good-login"):
         assert not [text for text in told(error) if secret in text]

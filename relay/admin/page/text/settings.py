@@ -11,7 +11,7 @@ from relay.core.config_values import Duration, Rate, Secret, Size
 from relay.core.sink import SinkSettings
 from relay.core.units import duration, size
 
-_WITH_HOST = frozenset({"url", "servers"})
+_WITH_HOST = frozenset({"url", "servers", "token_url"})
 """Secret keys that hold a URL: its host is shown, not its user, path or query."""
 
 _OF_ROUTE = frozenset({"name", "type", "events", "sources", "when", "ordered"})
