@@ -146,33 +146,30 @@ WHERE number IN (SELECT CAST(value AS bigint) FROM json_each(:numbers) AS x)
 _UNCOUNTED = Sql(f"""
 SELECT received_at FROM main.events WHERE seq > {LAST_COUNTED} ORDER BY seq LIMIT 1
 """)
-_DAYS = {
-    columns: FilteredSql(
-        f"""
-SELECT day, source, step, {columns} FROM main.audience_days
-WHERE day >= :since AND day < :until AND {{where}}
-""",
-        _OF_SOURCE,
-    )
-    for columns in get_args(DayColumns)
-}
 _WHOLE = f"week >= :since AND week <= :until - {WEEK_MS}"
-_WEEKS_AND_DAYS = {
-    columns: FilteredSql(
-        f"""
-SELECT week, source, step, {columns} FROM main.audience_weeks WHERE {_WHOLE} AND {{where}}
+
+
+def _of_columns(text: str) -> Mapping[DayColumns, FilteredSql]:
+    return {
+        columns: FilteredSql(text.replace("{columns}", columns), _OF_SOURCE)
+        for columns in get_args(DayColumns)
+    }
+
+
+_DAYS = _of_columns("""
+SELECT day, source, step, {columns} FROM main.audience_days
+WHERE day >= :since AND day < :until AND {where}
+""")
+_WEEKS_AND_DAYS = _of_columns(f"""
+SELECT week, source, step, {{columns}} FROM main.audience_weeks WHERE {_WHOLE} AND {{where}}
 UNION ALL
-SELECT day, source, step, {columns} FROM main.audience_days AS d
+SELECT day, source, step, {{columns}} FROM main.audience_days AS d
 WHERE day >= :since AND day < :until AND {{where}} AND NOT EXISTS (
     SELECT 1 FROM main.audience_weeks AS w
     WHERE w.week = d.day - d.day % {WEEK_MS} AND w.source = d.source AND w.step = d.step
         AND {_WHOLE}
 )
-""",
-        _OF_SOURCE,
-    )
-    for columns in get_args(DayColumns)
-}
+""")
 _COUNT = of_range("""
 SELECT count(*) FROM (SELECT 1 FROM main.audience AS a WHERE {where} LIMIT :limit) AS found
 """)
