@@ -22,7 +22,6 @@ from relay.store import engines
 from relay.store.audience import rollup
 from relay.store.sqlite import id_periods
 from relay.store.sqlite.audience_tables import SqliteAudienceTables
-from relay.store.sqlite.funnel_tables import oldest_uncounted
 from relay.store.sqlite.settings import SqliteSettings
 from tests.ports import free_port
 
@@ -137,7 +136,7 @@ def _has_audience(database: Path) -> bool:
     """Whether all events are counted, by day too."""
     with closing(sqlite3.connect(database)) as db:
         tables = SqliteAudienceTables(db)
-        return oldest_uncounted(db) is None and rollup.next_batch(tables) is None
+        return tables.oldest_uncounted() is None and rollup.next_batch(tables) is None
 
 
 async def _create(settings: SqliteSettings) -> None:

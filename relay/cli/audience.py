@@ -12,8 +12,7 @@ from relay.cli.selection import until_option
 from relay.core import csv_table
 from relay.core.setting_errors import suggestion
 from relay.core.units import number
-from relay.store.audience import Funnel, Grouping
-from relay.store.audience.columns import FORMS, STEPS, csv_rows
+from relay.store.audience import FORMS, STEPS, Funnel, Grouping, csv_rows
 
 _ROWS_MAX = 10_000
 _TITLE_CHARS = 48

@@ -25,7 +25,7 @@ from relay.core.request_budget import RequestBudgets
 from relay.core.routing import Verdict
 from relay.core.totals import Total
 from relay.store.absences import Absences
-from relay.store.audience import Audience
+from relay.store.audience.repository import Audience
 from relay.store.audit import Audit
 from relay.store.backup import Backups
 from relay.store.dead_letters import DeadLetters

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from relay.core.event import Event
 from relay.core.routing import Verdict
 from relay.store.audience.counting import ID_CHARS
+from relay.store.audience.repository import Audience
 from relay.store.repository import Repository, row, rows
 from relay.store.rows import Row, document_of
 from relay.store.sql import Database, Sql
@@ -158,6 +159,8 @@ UPDATE main.reconciliations SET state = :state, ended_at = :now, report = :repor
 class Reconstructions(Repository, ABC):
     """Reconstructed events and the runs that make them; all methods may raise StoreError."""
 
+    _audience: Audience
+
     @abstractmethod
     async def announce(self, source: str) -> None:
         """Note which originals of a source arrive from now on, until `conclude`.
@@ -173,7 +176,7 @@ class Reconstructions(Repository, ABC):
         self, source: str, video: str, people: Collection[str]
     ) -> Mapping[str, Sequence[ReachedStep]]:
         """Return the steps that people, by address, are known to have reached in a video."""
-        await self._count_all()
+        await self._audience.count_all()
         numbers = {self._connections.digests.number(person): person for person in people}
         known: defaultdict[str, list[ReachedStep]] = defaultdict(list)
         ordered = sorted(numbers)
@@ -183,10 +186,6 @@ class Reconstructions(Repository, ABC):
             for number, *reached in await rows(self._searcher, _STEPS, values):
                 known[numbers[number]].append(ReachedStep.of(*reached))
         return known
-
-    @abstractmethod
-    async def _count_all(self) -> None:
-        """Count every event for the audience that is stored by now."""
 
     @abstractmethod
     async def erased(self, people: Collection[str]) -> frozenset[str]:

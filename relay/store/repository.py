@@ -52,6 +52,11 @@ class Connections(Protocol):
         ...
 
     @property
+    def pager(self) -> Reader:
+        """Reads for operators' pages, in short steps."""
+        ...
+
+    @property
     def background(self) -> Writer:
         """Writes of operators and of maintenance."""
         ...

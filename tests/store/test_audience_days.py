@@ -10,9 +10,9 @@ import pytest
 from relay.core.event import Event
 from relay.core.minutes import DAY_MS, HOUR_MS
 from relay.store import Store
-from relay.store.audience import AudienceQuery, Funnel, from_days, from_rows, raw_rows, rollup
+from relay.store.audience import AudienceQuery, Funnel, from_days, from_rows, rollup
 from relay.store.audience.days import Day, Key
-from relay.store.audience.tables import RollupTables
+from relay.store.audience.writes import AudienceWrites
 from tests.conftest import NOW_MS, ManualClock
 from tests.store.conformance import accept
 from tests.store.erasing import erase
@@ -97,7 +97,7 @@ async def test_whole_days_read_no_rows(store: Store, monkeypatch: pytest.MonkeyP
     await accept(store, *any_events(Random(1), 200))
     await fill(store)
     monkeypatch.setattr(from_rows, "count", _fails)
-    monkeypatch.setattr(raw_rows, "ROWS_MAX", 0)
+    monkeypatch.setattr(from_days, "ROWS_MAX", 0)
     for by in GROUPINGS:
         for zone in ("UTC", "Europe/Berlin", "Asia/Kolkata"):
             question = AudienceQuery(by=by, zone=ZoneInfo(zone))  # type: ignore[arg-type]
@@ -117,7 +117,7 @@ async def test_rows_answer_where_days_cannot(
     await accept(store, *any_events(Random(2), 200))
     await fill(store)
     for limit in (0, 50_000):
-        monkeypatch.setattr(raw_rows, "ROWS_MAX", limit)
+        monkeypatch.setattr(from_days, "ROWS_MAX", limit)
         for by in GROUPINGS:
             question = AudienceQuery(by=by, zone=ZoneInfo(zone), video=video)  # type: ignore[arg-type]
             answer, expected = await both(store, question)
@@ -270,7 +270,7 @@ async def test_an_erasure_writes_a_day_once_in_each_transaction_however_many_vie
     await fill(store)
     saves, save = list[object](), rollup._save
 
-    def counting_save(tables: RollupTables, days: Mapping[Key, Day]) -> None:
+    def counting_save(tables: AudienceWrites, days: Mapping[Key, Day]) -> None:
         saves.extend(days)
         save(tables, days)
 

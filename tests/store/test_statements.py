@@ -11,7 +11,9 @@ import psycopg
 import pytest
 
 from relay import store as package
+from relay.core.minutes import DAY_MS
 from relay.store import Store
+from relay.store.audience.days import WEEK_MS
 from relay.store.postgres.driver import Database
 from relay.store.sql import FilteredSql, Sql
 from tests.conftest import ManualClock
@@ -57,6 +59,15 @@ FEW = {
 SCANS = {
     "absences._LOSS": "adds up what is in an index of open absences alone",
     "absences._UNRECONCILED": "reads all absences and runs, which are few",
+    "audience.reads._GROUPS[source], all": "counts all rows, where days cannot answer",
+    "audience.reads._GROUPS[source], chosen": "groups the rows of a time",
+    "audience.reads._GROUPS[video], all": "counts all rows, where days cannot answer",
+    "audience.reads._GROUPS[video], chosen": "groups the rows of a time",
+    "audience.reads._STEPS, all": "counts all rows, where days cannot answer",
+    "audience.reads._STEPS, chosen": "groups the rows of a time",
+    "audience.writes._ALL_SETS": "reads all days and weeks, for an inspection",
+    "audience.writes._CLEAR_DAYS": "removes all days",
+    "audience.writes._CLEAR_WEEKS": "removes all weeks",
     "events._KINDS": "reads all events, on the searcher",
     "events._SINKS": "reads all deliveries, on the searcher",
     "overview._FIRST_DEATH": "on SQLite, reads the dead letters of one sink in an index",
@@ -87,9 +98,18 @@ _FILLED = (
     SELECT n, 'sink' || (n % 7), 'dead', n, NULL FROM n""",
     """relay.attempts (event, sink, started_at, duration_ms, result, reason, answer)
     SELECT n, 'sink' || (n % 7), n, 1, 'retry', 'timeout', '' FROM n""",
-    "relay.videos (id, title) SELECT 'v' || n, 'Title' FROM n",
+    f"relay.videos (id, title) SELECT 'v' || n, '{'Title ' * 50}' FROM n",
+    "relay.viewers (person) SELECT n FROM n",
     """relay.audience (event, source, video, step, person, at)
     SELECT n, 'source' || (n % 7), n, 'started', n, n FROM n""",
+    f"""relay.audience_days
+        (day, source, step, events, anonymous, people, half_hours, viewers, videos)
+    SELECT CAST(n AS bigint) * {DAY_MS}, 'source' || (n % 7), 'started', 9, 1,
+        BYTES, BYTES, BYTES, BYTES FROM n""",
+    f"""relay.audience_weeks
+        (week, source, step, events, anonymous, people, half_hours, viewers, videos)
+    SELECT CAST(n AS bigint) * {WEEK_MS}, 'source' || (n % 7), 'started', 9, 1,
+        BYTES, BYTES, BYTES, BYTES FROM n""",
     """relay.unreadable (source, digest, received_at, reason, headers, body)
     SELECT 'main', BYTES, n, 'no JSON', BYTES, BYTES FROM n""",
     """relay.quarantine (source, received_at, size, signature, headers, body)
@@ -114,6 +134,7 @@ _FILLED = (
 _VALUES: Mapping[str, object] = {
     **dict.fromkeys(("actor", "address", "asked", "name", "result", "selection", "target"), "{}"),
     **dict.fromkeys(("digest", "first", "last", "mark", "secret", "token"), b"7"),
+    **dict.fromkeys(("people", "half_hours", "viewers", "videos"), b"7"),
     "before": 1 << 40,
     "forgotten": 100,
     "limit": 9,
@@ -122,14 +143,16 @@ _VALUES: Mapping[str, object] = {
     "reason": "no",
     "role": "admin",
     "sink": "sink1",
-    "sinks": '["sink1"]',
     "skew": 0,
     "source": "source1",
     "state": "active",
+    "step": "started",
     "via": "{}",
     "video_id": "v7",
 }
 """What a statement may be asked for; numbers and times are near the end of the tables."""
+_LISTS = {"sinks": '["sink1"]'}
+_MONTH = {"since": (ROWS - 100) * DAY_MS, "until": (ROWS - 70) * DAY_MS}
 
 
 @pytest.fixture(params=["sqlite_place", pytest.param("postgres_place", marks=pytest.mark.long)])
@@ -160,10 +183,14 @@ def _fill(place: Place) -> None:
 
 
 def _values(sql: str) -> dict[str, Any]:
-    names = re.findall(r":([a-z]\w*)", sql)
-    return {name: "[2900]" if f"json_each(:{name})" in sql else ROWS - 100 for name in names} | {
-        name: value for name, value in _VALUES.items() if name in names
-    }
+    def value(name: str) -> object:
+        if f"json_each(:{name})" in sql:
+            return _LISTS.get(name, "[2900]")
+        if "main.audience_days" in sql and name in _MONTH:
+            return _MONTH[name]
+        return _VALUES.get(name, ROWS - 100)
+
+    return {name: value(name) for name in re.findall(r":([a-z]\w*)", sql)}
 
 
 async def _explain(store: Store, how: str, sql: Sql, values: Mapping[str, Any]) -> list[Any]:

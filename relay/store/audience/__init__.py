@@ -1,12 +1,10 @@
-"""Protocol and records of the audience: views, milestones and leads."""
+"""Questions about the audience, their answers, and the columns of these in tables."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, tzinfo
-from typing import Literal, Protocol
+from typing import Literal
 
 import msgspec
-
-from relay.store.audience.related import Related
 
 Grouping = Literal["video", "day", "hour", "source"]
 
@@ -71,39 +69,33 @@ class Funnel(msgspec.Struct, frozen=True, kw_only=True):
     """Later events may not be counted yet; None if all are."""
 
 
-class Audience(Protocol):
-    """Counts that outlive the events' bodies; all methods may raise StoreError."""
+KEYS: Mapping[Grouping, Sequence[str]] = {
+    "video": ("title", "video"),
+    "day": ("day",),
+    "hour": ("hour",),
+    "source": ("source",),
+}
+"""The fields of a group that name it."""
 
-    async def fill(self) -> bool:
-        """Count the next stored events; True if more may be left."""
-        ...
+STEPS = ("started", "25%", "50%", "75%", "completed", "leads")
+"""People by step, once each."""
 
-    async def count(self, *, upto: int | None = None) -> bool:
-        """Do as `fill`, but without the rollup, up to an event or the last one; True for more."""
-        ...
+FORMS = "forms"
+"""Events of the last step: one person can send several."""
 
-    async def last_event(self) -> int:
-        """Return the number of the last event, 0 if there is none."""
-        ...
+_EVENTS = (*(f"{step} events" for step in STEPS[:-1]), FORMS)
 
-    def person(self, address: str) -> str:
-        """Name the person with this address as `Selection.person`: a digest with the store's key.
 
-        It is equal for all spellings of an address.
-        """
-        ...
-
-    async def sources(self) -> Sequence[str]:
-        """Return every source that ever had an event."""
-        ...
-
-    async def related(self, seq: int, *, limit: int) -> Related | None:
-        """Return the newest events of the same person and video; None if there is no such event.
-
-        `limit` is the maximum number of each.
-        """
-        ...
-
-    async def funnel(self, question: AudienceQuery) -> Funnel:
-        """Return the counts, after a bounded number of `fill` steps."""
-        ...
+def csv_rows(by: Grouping, funnel: Funnel, shown: Callable[[str], str]) -> list[Sequence[object]]:
+    """Return the rows of a CSV file, the names first; `shown` treats texts of senders."""
+    rows: list[Sequence[object]] = [(*KEYS[by], *STEPS, *_EVENTS)]
+    for group in funnel.groups:
+        keys = (getattr(group, name) for name in KEYS[by])
+        rows.append(
+            (
+                *("" if key is None else shown(str(key)) for key in keys),
+                *(step.people for step in group.steps),
+                *(step.events for step in group.steps),
+            )
+        )
+    return rows

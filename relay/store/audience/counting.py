@@ -5,12 +5,11 @@ from typing import NamedTuple, Protocol
 
 from relay.core.event import engagement
 from relay.core.reconstruction import change_of, occurred_ms
-from relay.store.audience.tables import Changed, CountedView, CountingTables, Uncounted
+from relay.store.audience.writes import AudienceWrites, Changed, CountedView
 from relay.store.rows import document_of
 
 STEP_ROWS = 100
 STEP_BYTES = 1 << 20
-UNCOUNTED_ROWS = 20
 """Limits per transaction, because other writes wait for its end."""
 
 CATCH_UP_STEPS = 100
@@ -26,6 +25,17 @@ class Digests(Protocol):
     def number(self, address: str) -> int: ...
 
 
+class Uncounted(NamedTuple):
+    """An event that the audience has not counted; no body where it cannot be of interest."""
+
+    seq: int
+    source: str
+    kind: str
+    received_ms: int
+    body: bytes | None
+    is_reconstructed: bool
+
+
 class _Mention(NamedTuple):
     """An event with a document, and the video that it names."""
 
@@ -38,7 +48,7 @@ class _Mention(NamedTuple):
     change: str | None
 
 
-def count(tables: CountingTables, events: Sequence[Uncounted], digests: Digests) -> None:
+def count(tables: AudienceWrites, events: Sequence[Uncounted], digests: Digests) -> None:
     """Add the views, leads and changes of events; the last one is then the last counted one."""
     mentions = [mention for event in events if (mention := _read(event)) is not None]
     titles: dict[str, str | None] = {}

@@ -10,11 +10,11 @@ from msgspec.structs import replace
 from relay.core.minutes import DAY_MS, HOUR_MS
 from relay.store.audience import AudienceQuery
 from relay.store.audience.counts import Counts, Steps
-from relay.store.audience.tables import FunnelTables, Numbers, Rows
+from relay.store.audience.reads import AudienceReads, Numbers, Rows
 from relay.store.audience.zones import day_of, offsets
 
 
-def count(tables: FunnelTables, question: AudienceQuery) -> Counts:
+def count(tables: AudienceReads, question: AudienceQuery) -> Counts:
     """Count within the caller's snapshot."""
     rows = Rows(
         since_ms=question.since_ms,
@@ -25,7 +25,7 @@ def count(tables: FunnelTables, question: AudienceQuery) -> Counts:
     return Counts.of(_groups(tables, question, rows), _steps(tables.steps(rows)))
 
 
-def _groups(tables: FunnelTables, question: AudienceQuery, rows: Rows) -> Mapping[Any, Steps]:
+def _groups(tables: AudienceReads, question: AudienceQuery, rows: Rows) -> Mapping[Any, Steps]:
     match question.by:
         case "video" | "source":
             return _grouped(tables, rows, question.by)
@@ -39,21 +39,21 @@ def _steps(counts: Iterable[tuple[str, *Numbers]]) -> Steps:
     return {step: (people, events, anonymous) for step, people, events, anonymous in counts}
 
 
-def _grouped(tables: FunnelTables, rows: Rows, group: str) -> Mapping[Any, Steps]:
+def _grouped(tables: AudienceReads, rows: Rows, group: str) -> Mapping[Any, Steps]:
     counts: defaultdict[Any, list[tuple[str, *Numbers]]] = defaultdict(list)
     for key, step, people, events, anonymous in tables.groups(rows, group):
         counts[key].append((step, people, events, anonymous))
     return {key: _steps(of_key) for key, of_key in counts.items()}
 
 
-def _by_hour(tables: FunnelTables, rows: Rows, zone: tzinfo) -> Mapping[Any, Steps]:
+def _by_hour(tables: AudienceReads, rows: Rows, zone: tzinfo) -> Mapping[Any, Steps]:
     first_ms, last_ms = tables.first_ms(rows), tables.last_ms(rows)
     if first_ms is None or last_ms is None:
         return {}
     return _grouped(tables, rows, hour_of_day(first_ms, last_ms, zone))
 
 
-def _by_day(tables: FunnelTables, question: AudienceQuery, rows: Rows) -> Mapping[Any, Steps]:
+def _by_day(tables: AudienceReads, question: AudienceQuery, rows: Rows) -> Mapping[Any, Steps]:
     """Go backwards day by day, which skips empty days, to one day beyond the limit."""
     groups: dict[str, Steps] = {}
     earlier = rows

@@ -3,13 +3,22 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from relay.store.audience import AudienceQuery, Funnel, Group, Grouping, from_days, from_rows
-from relay.store.audience.counts import Counts, listed
+from relay.core.event import LEAD, LEAD_CAPTURED, MILESTONES, VIDEO_WATCHED
+from relay.store.audience import (
+    AudienceQuery,
+    Funnel,
+    Group,
+    Grouping,
+    StepCount,
+    from_days,
+    from_rows,
+)
+from relay.store.audience.counts import Counts, Steps
+from relay.store.audience.reads import AudienceReads
 from relay.store.audience.sets import Damaged
-from relay.store.audience.tables import FunnelTables
 
 
-def ask(tables: FunnelTables, question: AudienceQuery) -> Funnel | None:
+def ask(tables: AudienceReads, question: AudienceQuery) -> Funnel | None:
     """Count within the caller's snapshot; None if a stored day is damaged."""
     try:
         counts = from_days.count(tables, question) or from_rows.count(tables, question)
@@ -20,7 +29,7 @@ def ask(tables: FunnelTables, question: AudienceQuery) -> Funnel | None:
     names = tables.titles([key for key in shown if key]) if question.by == "video" else {}
     return Funnel(
         groups=[_group(question.by, key, counts, names) for key in shown],
-        total=listed(counts.total),
+        total=_listed(counts.total),
         left_out=_left_out(question, len(keys)),
         counted_until_ms=tables.oldest_uncounted(),
     )
@@ -42,7 +51,7 @@ def _left_out(question: AudienceQuery, groups: int) -> int:
 
 
 def _group(by: Grouping, key: Any, counts: Counts, names: Mapping[int, Sequence[Any]]) -> Group:
-    steps = listed(counts.steps(key) if key in counts.most else {})
+    steps = _listed(counts.steps(key) if key in counts.most else {})
     match by:
         case "video":
             return Group(steps, *names.get(key, ()))
@@ -52,3 +61,15 @@ def _group(by: Grouping, key: Any, counts: Counts, names: Mapping[int, Sequence[
             return Group(steps, day=key)
         case "source":
             return Group(steps, source=key)
+
+
+def _listed(steps: Steps) -> list[StepCount]:
+    """Return all steps in their order, also those without an event."""
+    return [
+        StepCount(
+            LEAD_CAPTURED if step == LEAD else VIDEO_WATCHED,
+            None if step == LEAD else step,
+            *steps.get(step, (0, 0, 0)),
+        )
+        for step in (*MILESTONES, LEAD)
+    ]

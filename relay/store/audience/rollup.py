@@ -13,7 +13,7 @@ import msgspec
 
 from relay.store.audience.days import Day, Key, View, days_of, week_of
 from relay.store.audience.sets import Damaged
-from relay.store.audience.tables import RollupTables
+from relay.store.audience.writes import AudienceWrites
 
 BATCH_MIN, BATCH_MAX = 1000, 20_000
 """Rows per step. A step writes the whole day anew, however few rows it adds."""
@@ -57,7 +57,7 @@ class Batch(msgspec.Struct, frozen=True):
             yield self.new_people[start : start + NUMBERED]
 
     async def count(
-        self, read: Callable[[Callable[[RollupTables], Part]], Awaitable[Part]]
+        self, read: Callable[[Callable[[AudienceWrites], Part]], Awaitable[Part]]
     ) -> Counted:
         """Count them, once all people have numbers; each part is read by a call of its own."""
         days: defaultdict[Key, Day] = defaultdict(Day)
@@ -69,13 +69,13 @@ class Batch(msgspec.Struct, frozen=True):
             await asyncio.sleep(PART_PAUSE_S)
         return Counted(self.after, upto, days)
 
-    def _part(self, tables: RollupTables, after: int) -> Part:
+    def _part(self, tables: AudienceWrites, after: int) -> Part:
         _, last = tables.next_rows(after, PART_ROWS)
         upto = self.upto if last is None else min(last, self.upto)
         return upto, days_of(tables.views(after, upto))
 
 
-def next_batch(tables: RollupTables) -> Batch | None:
+def next_batch(tables: AudienceWrites) -> Batch | None:
     """Return the next rows to add; None while there are too few."""
     after = tables.rolled_to()
     count, upto = tables.next_rows(after, BATCH_MAX)
@@ -85,7 +85,7 @@ def next_batch(tables: RollupTables) -> Batch | None:
     return Batch(after, upto, tables.new_people(after, upto))
 
 
-def add(tables: RollupTables, counted: Counted) -> None:
+def add(tables: AudienceWrites, counted: Counted) -> None:
     """Add rows to the stored days, unless others were added, or all begun again, since the read."""
     if tables.rolled_to() != counted.after:
         return
@@ -100,7 +100,7 @@ def add(tables: RollupTables, counted: Counted) -> None:
     tables.set_rolled_to(counted.upto)
 
 
-def store_week(tables: RollupTables, week: Key) -> None:
+def store_week(tables: AudienceWrites, week: Key) -> None:
     """Join the days of a week."""
     joined = Day()
     try:
@@ -112,12 +112,12 @@ def store_week(tables: RollupTables, week: Key) -> None:
     tables.save_week(week, joined.columns())
 
 
-def forget_views(tables: RollupTables, events: Sequence[int]) -> None:
+def forget_views(tables: AudienceWrites, events: Sequence[int]) -> None:
     """Remove views from their days, before their rows go with all others of the same people."""
     _change_days(tables, gone=tables.rolled_up(events))
 
 
-def forget_person(tables: RollupTables, person: int) -> None:
+def forget_person(tables: AudienceWrites, person: int) -> None:
     """Remove the person's number, unless the person has returned since the rows were removed.
 
     The rows of a return stay, but days have lost the person with the removed rows.
@@ -128,7 +128,7 @@ def forget_person(tables: RollupTables, person: int) -> None:
         tables.delete_viewer(person)
 
 
-def uncount(tables: RollupTables, events: Sequence[int]) -> None:
+def uncount(tables: AudienceWrites, events: Sequence[int]) -> None:
     """Remove views from the audience and from its days, where the same people's others stay."""
     gone = list(tables.rolled_up(events))
     tables.delete_views(events)
@@ -141,7 +141,7 @@ def uncount(tables: RollupTables, events: Sequence[int]) -> None:
 
 
 def _change_days(
-    tables: RollupTables, *, gone: Iterable[View] = (), back: Iterable[View] = ()
+    tables: AudienceWrites, *, gone: Iterable[View] = (), back: Iterable[View] = ()
 ) -> None:
     """Remove views from their days, then restore the people of others; each day is written once."""
     removed, restored = _by_day(gone), _by_day(back)
@@ -165,18 +165,18 @@ def _by_day(views: Iterable[View]) -> Mapping[Key, Sequence[View]]:
     return by_key
 
 
-def reset(tables: RollupTables) -> None:
+def reset(tables: AudienceWrites) -> None:
     """Begin again, because a stored day is damaged."""
     tables.clear_days()
     tables.set_rolled_to(0)
 
 
-def _load(tables: RollupTables, keys: Collection[Key]) -> dict[Key, Day]:
+def _load(tables: AudienceWrites, keys: Collection[Key]) -> dict[Key, Day]:
     """Return an empty day where there is none; raises Damaged."""
-    rows = tables.days(keys)
+    rows = tables.stored_days(keys)
     return {key: Day.parse(*rows[key]) if key in rows else Day() for key in keys}
 
 
-def _save(tables: RollupTables, days: Mapping[Key, Day]) -> None:
+def _save(tables: AudienceWrites, days: Mapping[Key, Day]) -> None:
     tables.save_days({key: day.columns() for key, day in days.items()})
     tables.drop_weeks({week_of(key) for key in days})

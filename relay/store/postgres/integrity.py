@@ -11,9 +11,9 @@ from collections.abc import Callable
 from relay.core.delivery import Status
 from relay.core.errors import StoreError
 from relay.store.audience import days
+from relay.store.audience.writes import all_sets
 from relay.store.integrity import Inspection, StoreContent, age
 from relay.store.postgres import digests, schema, server
-from relay.store.postgres.audience_tables import all_sets
 from relay.store.postgres.connection import Connection
 from relay.store.postgres.driver import Database, psycopg
 from relay.store.postgres.errors import startup_error

@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 
 from relay.core.delivery import Status
+from relay.store.audience.reads import COUNTED_TO, ROLLED_TO
 from relay.store.audience.rollup import forget_person
-from relay.store.audience.tables import ROLLED_TO
 from relay.store.email_matcher import EmailMatcher
 from relay.store.personal_data import ErasureRecord
 from relay.store.personal_data_parts import Record
@@ -16,7 +16,7 @@ from relay.store.postgres import (
     personal_data_export,
     personal_data_search,
 )
-from relay.store.postgres.audience_tables import COUNTED_TO, PostgresAudienceTables, wait_for
+from relay.store.postgres.audience_tables import PostgresAudienceTables, wait_for
 from relay.store.postgres.driver import Database
 from relay.store.postgres.personal_data_places import PLACES, Place
 from relay.store.postgres.shared import PostgresRepository

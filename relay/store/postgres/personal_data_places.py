@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from relay.core.delivery import Status
 from relay.store.audience import rollup
-from relay.store.audience.tables import ROLLED_TO
+from relay.store.audience.reads import ROLLED_TO
 from relay.store.personal_data import UnderWay
 from relay.store.personal_data_traces import Traces
 from relay.store.postgres.audience_tables import PostgresAudienceTables, wait_for

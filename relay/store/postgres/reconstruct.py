@@ -11,7 +11,7 @@ from relay.core import reconstruction
 from relay.core.delivery import Delivery
 from relay.core.event import VIDEO_WATCHED, Event, Outcome, engagement
 from relay.core.routing import Verdict
-from relay.store.audience.tables import Uncounted
+from relay.store.audience.counting import Uncounted
 from relay.store.postgres.accept import LOCK_ALONE, Acceptance, Arrival
 from relay.store.postgres.driver import Database, Query, Steps
 from relay.store.postgres.text import storable

@@ -1,4 +1,4 @@
-"""Reconciliation in PostgreSQL: known people and videos of a source, and the runs."""
+"""Reconciliation in PostgreSQL, where other relays accept originals and begin runs meanwhile."""
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
@@ -99,9 +99,6 @@ class PostgresReconstructions(PostgresRepository, Reconstructions):
 
     def conclude(self, source: str) -> None:
         self._watched.pop(source, None)
-
-    async def _count_all(self) -> None:
-        await self._audience.count_all()
 
     async def erased(self, people: Collection[str]) -> frozenset[str]:
         return await self._searcher.read(lambda db: self._erased(db, people))

@@ -10,8 +10,8 @@ from typing import NamedTuple
 from relay.store import StoreSettings
 from relay.store.globs import regular_expression
 from relay.store.postgres.audience_tables import claim
+from relay.store.postgres.conditions import COUNTED_TO
 from relay.store.postgres.driver import Database
-from relay.store.postgres.funnel_tables import COUNTED_TO
 from relay.store.reconstructions import NAMED
 from relay.store.retention import STEP_BYTES, STEP_ROWS, Keep, Round, Times
 from relay.store.rows import within_bytes

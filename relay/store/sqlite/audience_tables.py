@@ -1,17 +1,20 @@
-"""Writes of the audience: its rows, made of events, and its days and weeks, made of the rows."""
+"""Reads and writes of many rows of the audience, each in few statements that return one row."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import orjson
 
-from relay.core.minutes import DAY_MS
 from relay.store.audience import counting
-from relay.store.audience.days import COLUMNS, WEEK_MS, Key, View
-from relay.store.audience.tables import ROLLED_TO, Changed, CountedView, Uncounted
-from relay.store.rows import SUPERSEDED, within_bytes
-from relay.store.sqlite import bulk, funnel_tables, queries
-from relay.store.sqlite.conditions import COUNTED_TO
-from relay.store.sqlite.driver import Row, sqlite3
+from relay.store.audience.counting import Uncounted
+from relay.store.audience.days import COLUMNS, Key, View
+from relay.store.audience.reads import LAST_COUNTED, Pairs, RawView, RowRange, of_range
+from relay.store.audience.sets import VIDEO_BITS
+from relay.store.audience.writes import AudienceWrites, Changed, CountedView
+from relay.store.rows import SUPERSEDED, Row, within_bytes
+from relay.store.sql import Sql, Values
+from relay.store.sqlite import bulk
+from relay.store.sqlite.driver import sqlite3
 
 # A superseded reconstruction is counted by its original alone.
 _UNCOUNTED = f"""
@@ -19,14 +22,7 @@ SELECT seq, source, kind, received_at,
     iif((kind = 'lead.captured' OR kind GLOB 'video.*') AND reconstructed < {SUPERSEDED},
         body, NULL),
     reconstructed > 0
-FROM events WHERE seq > {COUNTED_TO} AND seq <= ? ORDER BY seq LIMIT {counting.STEP_ROWS}
-"""
-_LAST_EVENT = "SELECT coalesce(max(seq), 0) FROM events"
-_SUPERSEDED = f"""
-SELECT json_group_array(event) FROM (
-    SELECT a.event FROM events e CROSS JOIN audience a ON a.event = e.seq
-    WHERE e.reconstructed = {SUPERSEDED} LIMIT {counting.UNCOUNTED_ROWS}
-)
+FROM events WHERE seq > {LAST_COUNTED} AND seq <= ? ORDER BY seq LIMIT {counting.STEP_ROWS}
 """
 _NAME = """
 INSERT INTO videos (id, title) VALUES {rows}
@@ -42,21 +38,29 @@ _ADD = """
 INSERT INTO audience (event, source, video, step, person, at) VALUES {rows}
 ON CONFLICT DO NOTHING
 """
-_DAY_EVENTS = """
-SELECT coalesce(sum(events), 0) FROM audience_days
-WHERE day = (SELECT max(day) FROM audience_days)
-"""
-_NEXT = """
-SELECT count(*), max(event)
-FROM (SELECT event FROM audience WHERE event > ? ORDER BY event LIMIT ?)
-"""
 # One row, because Python's lock changes hands at each row.
-_NEW_PEOPLE = """
-SELECT json_group_array(DISTINCT a.person) FROM audience AS a
-WHERE a.event > ? AND a.event <= ? AND a.person IS NOT NULL
-    AND NOT EXISTS (SELECT 1 FROM viewers AS v WHERE v.person = a.person)
+_VIEWS = """
+SELECT json_group_array(
+    json_array(a.at, a.source, a.step, coalesce(a.video, 0), v.number, a.person)
+)
+FROM main.audience AS a LEFT JOIN main.viewers AS v ON v.person = a.person WHERE {where}
 """
-_NUMBER = "INSERT INTO viewers (person) VALUES {rows} ON CONFLICT DO NOTHING"
+_RAW_VIEWS = of_range(_VIEWS)
+_PAIRS = of_range(f"""
+SELECT json_group_array(json_array(source, step, json(pairs), json(anonymous))) FROM (
+    SELECT a.source, a.step,
+        json_group_array(coalesce(a.video, 0) << {VIDEO_BITS} | v.number)
+            FILTER (WHERE v.number IS NOT NULL) AS pairs,
+        json_group_array(coalesce(a.video, 0)) FILTER (WHERE v.number IS NULL) AS anonymous
+    FROM main.audience AS a LEFT JOIN main.viewers AS v ON v.person = a.person
+    WHERE {{where}} GROUP BY a.source, a.step
+)
+""")
+_NEW_PEOPLE = Sql("""
+SELECT json_group_array(DISTINCT a.person) FROM main.audience AS a
+WHERE a.event > :after AND a.event <= :upto AND a.person IS NOT NULL
+    AND NOT EXISTS (SELECT 1 FROM main.viewers AS v WHERE v.person = a.person)
+""")
 _DAY = f"SELECT {COLUMNS} FROM audience_days WHERE day = ? AND source = ? AND step = ?"
 _SAVE_DAY = f"""
 INSERT INTO audience_days (day, source, step, events, anonymous, {COLUMNS})
@@ -65,38 +69,7 @@ ON CONFLICT DO UPDATE SET
     events = excluded.events, anonymous = excluded.anonymous, people = excluded.people,
     half_hours = excluded.half_hours, viewers = excluded.viewers, videos = excluded.videos
 """
-_MISSING_WEEK = f"""
-SELECT d.day - d.day % {WEEK_MS}, d.source, d.step FROM audience_days AS d
-WHERE d.day < (SELECT max(day) - max(day) % {WEEK_MS} FROM audience_days) AND NOT EXISTS (
-    SELECT 1 FROM audience_weeks AS w
-    WHERE w.week = d.day - d.day % {WEEK_MS} AND w.source = d.source AND w.step = d.step
-)
-LIMIT 1
-"""
-_DAYS_OF_WEEK = f"""
-SELECT {COLUMNS} FROM audience_days WHERE day >= ? AND day < ? AND source = ? AND step = ?
-"""
-_SAVE_WEEK = f"""
-INSERT INTO audience_weeks (week, source, step, events, anonymous, {COLUMNS})
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING
-"""
 _DROP_WEEK = "DELETE FROM audience_weeks WHERE week = ? AND source = ? AND step = ?"
-_ALL_SETS = f"""
-SELECT 'on', day, source, {COLUMNS} FROM audience_days UNION ALL
-SELECT 'in the week from', week, source, {COLUMNS} FROM audience_weeks
-"""
-_IS_ROLLED_UP = f"a.event <= {funnel_tables.ROLLED_TO}"
-_AMONG = "IN (SELECT value FROM json_each(?))"
-_OF_A_DAY = (
-    "a.at >= ? AND a.at < ? AND a.source = ? AND a.step = ? "
-    f"AND v.number {_AMONG} AND {_IS_ROLLED_UP}"
-)
-
-
-def last_event(db: sqlite3.Connection) -> int:
-    """Return the number of the last event."""
-    number: int = db.execute(_LAST_EVENT).fetchone()[0]
-    return number
 
 
 def uncounted(db: sqlite3.Connection, upto: int) -> list[Uncounted]:
@@ -106,22 +79,19 @@ def uncounted(db: sqlite3.Connection, upto: int) -> list[Uncounted]:
     return [Uncounted(*row) for row in rows]
 
 
-def superseded(db: sqlite3.Connection) -> list[int]:
-    """Return the next counted events that their originals have superseded."""
-    events: list[int] = orjson.loads(db.execute(_SUPERSEDED).fetchone()[0])
-    return events
+class SqliteAudienceTables(AudienceWrites):
+    """The tables in one transaction, or in one snapshot."""
 
+    _db: sqlite3.Connection
 
-def all_sets(db: sqlite3.Connection) -> Iterable[Row]:
-    """Return the rows of `relay.store.audience.days.damaged`."""
-    return db.execute(_ALL_SETS)
+    def raw_views(self, rows: RowRange) -> Iterator[RawView]:
+        return self._raw_views(rows.select(_RAW_VIEWS), rows.values)
 
+    def _raw_views(self, sql: Sql, values: Values) -> Iterator[RawView]:
+        return (RawView(View(*row), person) for *row, person in self._list(sql, values))
 
-class SqliteAudienceTables:
-    """Fulfils `CountingTables` and `RollupTables` of `relay.store.audience.tables`."""
-
-    def __init__(self, db: sqlite3.Connection) -> None:
-        self._db = db
+    def pairs(self, rows: RowRange) -> Iterator[Pairs]:
+        return (Pairs(*each) for each in self._list(rows.select(_PAIRS), rows.values))
 
     def name_videos(self, titles: Mapping[str, str | None]) -> Mapping[str, int]:
         bulk.write(self._db, _NAME, list(titles.items()))
@@ -134,79 +104,26 @@ class SqliteAudienceTables:
     def add_changes(self, changes: Sequence[Changed]) -> None:
         bulk.write(self._db, _CHANGED, changes)
 
-    def set_counted_to(self, event: int) -> None:
-        queries.remember(self._db, "audience", event)
-
-    def rolled_to(self) -> int:
-        return queries.recall(self._db, ROLLED_TO) or 0
-
-    def set_rolled_to(self, event: int) -> None:
-        queries.remember(self._db, ROLLED_TO, event)
-
-    def newest_day_events(self) -> int:
-        return int(self._db.execute(_DAY_EVENTS).fetchone()[0])
-
-    def next_rows(self, after: int, limit: int) -> tuple[int, int | None]:
-        count, upto = self._db.execute(_NEXT, (after, limit)).fetchone()
-        return count, upto
-
     def new_people(self, after: int, upto: int) -> Sequence[int]:
-        (people,) = self._db.execute(_NEW_PEOPLE, (after, upto)).fetchone()
-        numbers: list[int] = orjson.loads(people)
-        return numbers
-
-    def number(self, people: Sequence[int]) -> None:
-        bulk.write(self._db, _NUMBER, [(person,) for person in people])
-
-    def views(self, after: int, upto: int) -> Iterator[View]:
-        return self._views("a.event > ? AND a.event <= ?", after, upto)
-
-    def rolled_up(self, events: Sequence[int]) -> Iterator[View]:
-        return self._views(f"a.event {_AMONG} AND {_IS_ROLLED_UP}", _json(events))
+        return self._list(_NEW_PEOPLE, {"after": after, "upto": upto})
 
     def views_of(self, person: int) -> Iterable[View]:  # noqa: ARG002
         # No row is added to a day during an erasure, and a search of all rows holds others up.
         return ()
 
-    def views_on(self, key: Key, people: Sequence[int]) -> Iterator[View]:
-        end_ms = key.day_ms + DAY_MS
-        return self._views(_OF_A_DAY, key.day_ms, end_ms, key.source, key.step, _json(people))
+    def _views(self, where: str, values: Values) -> Iterator[View]:
+        return (view for view, _ in self._raw_views(Sql(_VIEWS.format(where=where)), values))
 
-    def _views(self, where: str, *values: object) -> Iterator[View]:
-        return (view for view, _ in funnel_tables.views(self._db, where, values))
+    def _list(self, sql: Sql, values: Values) -> list[Any]:
+        rows: list[Any] = orjson.loads(self._db.execute(sql, values).fetchone()[0])
+        return rows
 
-    def days(self, keys: Collection[Key]) -> Mapping[Key, Row]:
+    def stored_days(self, keys: Collection[Key]) -> Mapping[Key, Row]:
         rows = ((key, self._db.execute(_DAY, key).fetchone()) for key in keys)
         return {key: row for key, row in rows if row is not None}
 
     def save_days(self, days: Mapping[Key, Row]) -> None:
         self._db.executemany(_SAVE_DAY, [(*key, *columns) for key, columns in days.items()])
 
-    def clear_days(self) -> None:
-        self._db.execute("DELETE FROM audience_days")
-        self._db.execute("DELETE FROM audience_weeks")
-
-    def missing_week(self) -> Key | None:
-        row = self._db.execute(_MISSING_WEEK).fetchone()
-        return None if row is None else Key(*row)
-
-    def days_of_week(self, week: Key) -> Iterable[Row]:
-        start_ms, source, step = week
-        values = (start_ms, start_ms + WEEK_MS, source, step)
-        return self._db.execute(_DAYS_OF_WEEK, values).fetchall()
-
-    def save_week(self, week: Key, columns: Row) -> None:
-        self._db.execute(_SAVE_WEEK, (*week, *columns))
-
     def drop_weeks(self, weeks: Collection[Key]) -> None:
         self._db.executemany(_DROP_WEEK, weeks)
-
-    def delete_views(self, events: Sequence[int]) -> None:
-        self._db.execute(f"DELETE FROM audience WHERE event {_AMONG}", (_json(events),))
-
-    def delete_viewer(self, person: int) -> None:
-        self._db.execute("DELETE FROM viewers WHERE person = ?", (person,))
-
-
-def _json(numbers: Sequence[int]) -> str:
-    return orjson.dumps(numbers).decode()

@@ -6,9 +6,10 @@ from pathlib import Path
 from relay.core.delivery import Status
 from relay.core.errors import StoreBroken
 from relay.store.audience import days
+from relay.store.audience.writes import all_sets
 from relay.store.integrity import Inspection, StoreContent, age
 from relay.store.migrations import Schema
-from relay.store.sqlite import audience_tables, digests, disk, id_integrity, queries, schema
+from relay.store.sqlite import digests, disk, id_integrity, queries, schema
 from relay.store.sqlite.driver import reading, snapshot, sqlite3
 
 _SCHEMA = "SELECT coalesce(max(number), 0) FROM migrations"
@@ -84,7 +85,7 @@ def _content(db: sqlite3.Connection) -> StoreContent:
 
 def _damaged(db: sqlite3.Connection) -> tuple[str, ...]:
     faults = *id_integrity.faults(db), *digests.damaged(db)
-    return faults + days.damaged(audience_tables.all_sets(db))
+    return faults + days.damaged(all_sets(db))
 
 
 def _readable(error: Exception) -> str:

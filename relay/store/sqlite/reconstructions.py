@@ -1,4 +1,4 @@
-"""Reconciliation in SQLite: what is known of a source's people and videos, and the runs."""
+"""Reconciliation in SQLite, which reads a library at once, and has no runs of other relays."""
 
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
@@ -65,9 +65,6 @@ class SqliteReconstructions(SqliteRepository, Reconstructions):
 
     def conclude(self, source: str) -> None:
         self._outstanding.conclude(source)
-
-    async def _count_all(self) -> None:
-        await self._audience.count_all()
 
     async def erased(self, people: Collection[str]) -> frozenset[str]:
         digest = self._shared.digests.digest

@@ -11,8 +11,8 @@ from psycopg import sql
 
 from relay.store import Store
 from relay.store.audience import rollup
-from relay.store.audience.tables import ROLLED_TO
-from relay.store.postgres.audience_tables import COUNTED_TO, PostgresAudienceTables, wait_for
+from relay.store.audience.reads import COUNTED_TO, ROLLED_TO
+from relay.store.postgres.audience_tables import PostgresAudienceTables, wait_for
 from relay.store.postgres.driver import Database
 from tests.conftest import NOW_MS, ManualClock
 from tests.store.conformance import accept

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from relay.store.audience import rollup
-from relay.store.audience.tables import RollupTables
+from relay.store.audience.writes import AudienceWrites
 from relay.store.sqlite.audience_tables import SqliteAudienceTables
 from relay.store.sqlite.store import SqliteStore
 from relay.store.stepwise_erasure import ErasureRun
@@ -28,8 +28,8 @@ async def store(sqlite_place: SqlitePlace, clock: ManualClock) -> AsyncIterator[
         yield cast("SqliteStore", one)
 
 
-async def counted(batch: rollup.Batch, tables: RollupTables) -> rollup.Counted:
-    async def read(part: Callable[[RollupTables], rollup.Part]) -> rollup.Part:
+async def counted(batch: rollup.Batch, tables: AudienceWrites) -> rollup.Counted:
+    async def read(part: Callable[[AudienceWrites], rollup.Part]) -> rollup.Part:
         return part(tables)
 
     return await batch.count(read)

@@ -7,8 +7,7 @@ from relay.admin.page.downloads import Rows
 from relay.admin.page.view import CsvTable
 from relay.admin.page.views.audience.range import AudienceForm, days_of, filter_of
 from relay.admin.page.visit import PageVisit
-from relay.store.audience import Funnel, Grouping
-from relay.store.audience.columns import STEPS, csv_rows
+from relay.store.audience import STEPS, Funnel, Grouping, csv_rows
 
 
 async def export_videos(visit: PageVisit, form: AudienceForm) -> AsyncIterator[Rows]:
