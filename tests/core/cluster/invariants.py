@@ -10,6 +10,7 @@ from relay.core.cluster.timing import LEASE_S, TAKEOVER_S
 from tests.core.cluster.dispatcher import Send
 from tests.core.cluster.relay import Relay
 from tests.core.cluster.tables import EventId, Settle
+from tests.seeds import Violation
 
 if TYPE_CHECKING:
     from tests.core.cluster.world import World
@@ -19,10 +20,6 @@ IDLE_STATEMENTS_PER_S = 3.5
 
 _SETTLED_IN_S = 4.0
 """A member that has been well for this long takes part in takeovers."""
-
-
-class Violation(AssertionError):
-    """An invariant does not hold."""
 
 
 class Invariants:

@@ -11,8 +11,8 @@ from relay.core.cluster.statements import Fence
 from tests.core.cluster.acceptance import NEXT, Outcome, Step, Verdict
 from tests.core.cluster.database import Database
 from tests.core.cluster.server import Transaction
-from tests.core.cluster.simulation import violation
 from tests.core.cluster.world import World
+from tests.seeds import violation
 
 SEEDS = 2_000
 """As many as the tests run without a fault."""

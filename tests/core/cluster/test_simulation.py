@@ -1,25 +1,12 @@
 """The invariants hold in every simulated run, and a seed reproduces its run."""
 
-import os
-import subprocess
-import sys
-
 import pytest
 
+from tests.core.cluster import simulation
 from tests.core.cluster.simulation import violations
+from tests.seeds import assert_reproducible, simulate
 
 FEW, MANY = range(200), range(200, 2_000)
-
-
-def simulate(*arguments: str, hash_seed: str = "0") -> str:
-    return subprocess.run(
-        [sys.executable, "-m", "tests.core.cluster.simulation", *arguments],
-        capture_output=True,
-        check=True,
-        env={**os.environ, "PYTHONHASHSEED": hash_seed},
-        text=True,
-        timeout=60,
-    ).stdout
 
 
 @pytest.mark.parametrize("seeds", [FEW, pytest.param(MANY, marks=pytest.mark.long)])
@@ -29,12 +16,9 @@ def test_the_invariants_hold(seeds: range) -> None:
 
 @pytest.mark.servers
 def test_a_seed_reproduces_its_run_in_another_process() -> None:
-    for seed in ("3", "20"):
-        first, again = (simulate("--trace", seed, hash_seed=hash_seed) for hash_seed in ("1", "2"))
-        assert "acquires" in first
-        assert again == first
+    assert_reproducible(simulation.__name__, ("3", "20"), "acquires")
 
 
 @pytest.mark.servers
 def test_the_script_counts_seeds_and_violations() -> None:
-    assert simulate("5").startswith("5 seeds, 0 violations")
+    assert simulate(simulation.__name__, "5").startswith("5 seeds, 0 violations")

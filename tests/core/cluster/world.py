@@ -12,10 +12,11 @@ from tests.core.cluster import scenario
 from tests.core.cluster.acceptance import NEXT, Outcome, Step, Verdict
 from tests.core.cluster.database import Database
 from tests.core.cluster.dispatcher import Send
-from tests.core.cluster.invariants import Invariants, Violation
+from tests.core.cluster.invariants import Invariants
 from tests.core.cluster.network import LATEST_S, Clock, Network
 from tests.core.cluster.relay import Relay
 from tests.core.cluster.tables import EventId, Settle
+from tests.seeds import Violation
 
 HEALED_IN_S = 60.0
 """All is delivered and in balance this long after the last disturbance."""

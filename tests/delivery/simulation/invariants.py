@@ -8,6 +8,7 @@ from relay.core.errors import SinkError
 from tests.delivery.simulation.destination import Destination
 from tests.delivery.simulation.member import Member
 from tests.delivery.simulation.refusals import RefusalInvariants
+from tests.seeds import Violation
 
 if TYPE_CHECKING:
     from tests.delivery.simulation.world import World
@@ -28,10 +29,6 @@ CLOCK_SET_S = 2.5
 
 Key = tuple[str, str]
 """A sink and an event, or a sink and an ordering key."""
-
-
-class Violation(AssertionError):
-    """An invariant does not hold."""
 
 
 class _InFlight(NamedTuple):

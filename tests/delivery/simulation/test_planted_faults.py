@@ -17,8 +17,8 @@ from relay.store.postgres.leases import SinkLeases, Walk
 from relay.store.postgres.leasing import Leasing
 from relay.store.sqlite import ordering
 from relay.store.sqlite.store import SqliteStore
-from tests.delivery.simulation.simulation import violation
 from tests.delivery.simulation.world import FASTEST, World
+from tests.seeds import violation
 
 SEEDS = range(200)
 POSTGRES, SQLITE = SEEDS[::2], SEEDS[1::2]

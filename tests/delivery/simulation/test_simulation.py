@@ -1,28 +1,15 @@
 """The invariants hold in every simulated run, and a seed reproduces its run."""
 
 import asyncio
-import os
-import subprocess
-import sys
 
 import pytest
 
-from tests.delivery.simulation import world
-from tests.delivery.simulation.simulation import violation, violations
+from tests.delivery.simulation import simulation, world
+from tests.delivery.simulation.simulation import violations
 from tests.delivery.simulation.world import World
+from tests.seeds import assert_reproducible, simulate, violation
 
-FEW, MANY = range(50), range(50, 250)
-
-
-def simulate(*arguments: str, hash_seed: str = "0") -> str:
-    return subprocess.run(
-        [sys.executable, "-m", "tests.delivery.simulation.simulation", *arguments],
-        capture_output=True,
-        check=True,
-        env={**os.environ, "PYTHONHASHSEED": hash_seed},
-        text=True,
-        timeout=60,
-    ).stdout
+FEW, MANY = range(50), range(50, 200)
 
 
 @pytest.mark.parametrize("seeds", [FEW, pytest.param(MANY, marks=pytest.mark.long)])
@@ -42,17 +29,14 @@ def test_a_run_that_hangs_is_a_violation(monkeypatch: pytest.MonkeyPatch, *, wai
 
     monkeypatch.setattr(world, "REAL_S", 0.2)
     monkeypatch.setattr(World, "_run", hang if waits else block)
-    assert violation(7) == "seed 7: it hangs: it has not ended within 0.2 real seconds"
+    assert violation(7, World) == "seed 7: it hangs: it has not ended within 0.2 real seconds"
 
 
 @pytest.mark.servers
 def test_a_seed_reproduces_its_run_in_another_process() -> None:
-    for seed in ("2", "3"):
-        first, again = (simulate("--trace", seed, hash_seed=hash_seed) for hash_seed in ("1", "2"))
-        assert "sends e" in first
-        assert again == first
+    assert_reproducible(simulation.__name__, ("2", "3"), "sends e")
 
 
 @pytest.mark.servers
 def test_the_script_counts_seeds_and_violations() -> None:
-    assert simulate("3").startswith("3 seeds, 0 violations")
+    assert simulate(simulation.__name__, "3").startswith("3 seeds, 0 violations")

@@ -22,13 +22,13 @@ from tests.delivery.simulation.invariants import (
     LOOK_EVERY_S,
     STORE_BACK_S,
     Invariants,
-    Violation,
 )
 from tests.delivery.simulation.line import SimulationLoop
 from tests.delivery.simulation.member import GRACE, Member
 from tests.delivery.simulation.postgres import PostgresEngine
 from tests.delivery.simulation.sender import Load, Sender
 from tests.delivery.simulation.sqlite import SqliteEngine
+from tests.seeds import Violation
 
 if TYPE_CHECKING:
     from relay.core.clock import Clock
