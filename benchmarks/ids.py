@@ -55,7 +55,7 @@ _INDEX = """
 INSERT INTO ids SELECT seq >> ?1, source, id, seq FROM events
 WHERE seq < (SELECT value FROM state WHERE name = ?2) ORDER BY 1, 2, 3
 """
-_FAST = "PRAGMA synchronous = OFF; PRAGMA cache_size = -500000; PRAGMA wal_autocheckpoint = 10000;"
+FAST = "PRAGMA synchronous = OFF; PRAGMA cache_size = -500000; PRAGMA wal_autocheckpoint = 10000;"
 
 
 class Turn(NamedTuple):
@@ -109,7 +109,7 @@ def _prepare(relay: rig.Relay, ids: int) -> float:
     uvloop.run(_create(relay.store))
     now_ms = time.time_ns() // 1_000_000
     with closing(sqlite3.connect(relay.database, isolation_level=None)) as db:
-        db.executescript(_FAST)
+        db.executescript(FAST)
         for done in range(0, ids, _STEP):
             db.execute(_FILL, (min(_STEP, ids - done), now_ms))
         db.execute(_COUNTED)
