@@ -3,7 +3,6 @@
 import asyncio
 import json
 import signal
-import time
 from pathlib import Path
 
 import pytest
@@ -42,19 +41,18 @@ async def test_a_relay_without_problems_exits_with_0(tmp_path: Path) -> None:
 
 @pytest.mark.servers
 async def test_a_failing_sink_exits_with_1_and_is_shown_with_cause_and_next_command(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, destination: StubServer
 ) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
-    async with StubServer() as destination:
-        destination.reply = lambda _: Reply(401)
-        sinks = SINK.format(url=destination.url())
-        async with Relay(tmp_path, sinks=sinks, rest=ADMIN) as relay:
-            await relay.start()
-            await send(relay)
-            async with asyncio.timeout(30):
-                while (result := await run("--config", str(relay.config))).exit_code == 0:
-                    pass
-            as_json = await run("--config", str(relay.config), "--json")
+    destination.reply = lambda _: Reply(401)
+    sinks = SINK.format(url=destination.url())
+    async with Relay(tmp_path, sinks=sinks, rest=ADMIN) as relay:
+        await relay.start()
+        await send(relay)
+        async with asyncio.timeout(30):
+            while (result := await run("--config", str(relay.config))).exit_code == 0:
+                pass
+        as_json = await run("--config", str(relay.config), "--json")
     assert result.exit_code == as_json.exit_code == 1
     first, problem, empty, head, sink, *_ = result.stdout.splitlines()
     assert (first, empty) == ("not well: 1 problem needs action", "")
@@ -124,51 +122,8 @@ async def test_a_missing_config_exits_with_78(tmp_path: Path) -> None:
     assert "78 if the config" in " ".join((await run("--help")).stdout.split())
 
 
-async def test_a_response_without_a_verdict_exits_with_2() -> None:
-    async with StubServer() as destination:
-        destination.reply = lambda _: Reply(
-            200, b'{"version": "0.0.1"}', {"relay-version": "0.0.1"}
-        )
-        result = await run("--url", destination.url(), "--token", "any")
+async def test_a_response_without_a_verdict_exits_with_2(destination: StubServer) -> None:
+    destination.reply = lambda _: Reply(200, b'{"version": "0.0.1"}', {"relay-version": "0.0.1"})
+    result = await run("--url", destination.url(), "--token", "any")
     assert result.exit_code == 2
     assert "has 0.0.1" in result.stderr
-
-
-@pytest.mark.long
-async def test_a_rate_limited_sink_under_load_needs_action_with_the_right_figures(
-    tmp_path: Path,
-) -> None:
-    limits = 'rate = "1/s"\nretry = { first = "1s", give_up_after = "2m" }\n'
-    sent_s: list[float] = []
-
-    async def load(relay: Relay) -> None:
-        async with http_client() as client:
-            while True:
-                event = EVENT.replace(b"evt_1", b"evt_%d" % len(sent_s))
-                head = {"service-signature": signed(event)}
-                await client.post(relay.url, content=event, headers=head)
-                sent_s.append(time.monotonic())
-                await asyncio.sleep(0.2)
-
-    async with StubServer() as destination:
-        sinks = SINK.format(url=destination.url()) + limits
-        async with Relay(tmp_path, sinks=sinks, rest=ADMIN) as relay:
-            await relay.start()
-            loading = asyncio.create_task(load(relay))
-            early = await run("--config", str(relay.config))
-            async with asyncio.timeout(150):
-                while (result := await run("--config", str(relay.config))).exit_code == 0:
-                    await asyncio.sleep(0.5)
-            report = json.loads((await run("--config", str(relay.config), "--json")).stdout)
-            loading.cancel()
-    assert early.exit_code == 0
-    assert "not known yet" in early.stdout or "nothing waits" in early.stdout
-    assert result.exit_code == 1, result.output
-    assert "longer than its give_up_after" in result.stdout
-    assert "not at this pace: growing" in result.stdout
-    (sink,) = report["sinks"]
-    flow = sink["condition"]["flow"]
-    in_per_minute = 60 * (len(sent_s) - 1) / (sent_s[-1] - sent_s[0])
-    assert flow["in_per_minute"] == pytest.approx(in_per_minute, rel=0.15)
-    assert flow["out_per_minute"] == pytest.approx(60, rel=0.1)
-    assert flow["wait_s"] == pytest.approx(sink["pending"], rel=0.15)

@@ -1,7 +1,7 @@
 """Every panel has series from a relay on either engine, or says what their absence means."""
 
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,6 @@ from tests.caller import post
 from tests.deploy import dashboards
 from tests.guarantees.process import until
 from tests.service import SINK, Relay, read, serving
-from tests.store.places import PostgresPlace
 from tests.stub_server import StubServer
 
 LEAD = b'{"id": "evt_1", "event": "lead.captured", "data": {"email": "ada@example.com"}}'
@@ -39,13 +38,6 @@ PANELS = [
 ]
 
 
-@pytest.fixture
-def postgres() -> Iterator[PostgresPlace]:
-    place = PostgresPlace()
-    yield place
-    place.drop()
-
-
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.long)])
 def engine(request: pytest.FixtureRequest) -> str:
     engine: str = request.param
@@ -54,22 +46,28 @@ def engine(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 async def samples(
-    engine: str, request: pytest.FixtureRequest, tmp_path: Path
-) -> AsyncIterator[list[Sample]]:
+    engine: str,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    destination: StubServer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> list[Sample]:
     """What a relay exposes that has taken a lead and delivered it."""
-    async with StubServer() as destination:
-        async with serving(document(engine, request, tmp_path, destination)) as relay:
-            assert (await relay.ask(post(LEAD))).status == 202
-            await relay.until_counted("relay_deliveries_total", "delivered", "sales")
-            text = await measured(relay)
-        yield [each for family in text_string_to_metric_families(text) for each in family.samples]
+    # A minute otherwise.
+    monkeypatch.setattr("relay.core.backlog_trend.KNOWN_AFTER_S", 1.0)
+    monkeypatch.setattr("relay.core.backlog_trend.SAMPLE_EVERY_S", 0.5)
+    async with serving(document(engine, request, tmp_path, destination)) as relay:
+        assert (await relay.ask(post(LEAD))).status == 202
+        await relay.until_counted("relay_deliveries_total", "delivered", "sales")
+        text = await measured(relay)
+    return [each for family in text_string_to_metric_families(text) for each in family.samples]
 
 
 def document(
     engine: str, request: pytest.FixtureRequest, folder: Path, destination: StubServer
 ) -> config.Config:
     if engine == "postgres":
-        return settings(folder, request.getfixturevalue("postgres"), destination)
+        return settings(folder, request.getfixturevalue("postgres_place"), destination)
     return read(folder, tables=SINK.format(name="sales", url=destination.url("/"), more=""))
 
 
