@@ -20,7 +20,6 @@ from relay.core.clock import SystemClock
 from relay.core.routing import Route
 from relay.store import keyed_digests
 from relay.store.audience import counting, rollup
-from relay.store.audience.tables import Uncounted
 from relay.store.selection import Selection
 from relay.store.sqlite.audience_tables import SqliteAudienceTables
 from relay.store.sqlite.driver import sqlite3
@@ -119,7 +118,7 @@ def _count(db: sqlite3.Connection) -> None:
     tables, (people, _) = SqliteAudienceTables(db), keyed_digests.digests(db)
     rows = db.execute(_UNCOUNTED)
     while found := rows.fetchmany(counting.STEP_ROWS):
-        counting.count(tables, [Uncounted(*row) for row in found], people)
+        counting.count(tables, [counting.Uncounted(*row) for row in found], people)
 
 
 async def measure(store: SqliteStore, events: int) -> list[tuple[str, ...]]:

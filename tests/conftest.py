@@ -15,12 +15,15 @@ from typing import Any
 
 import hypothesis
 import pytest
+import structlog.testing
 
 from relay.core import sample_events
 from relay.core.event import LEAD_CAPTURED, Event
 from tests import loop_limit, loop_watch, scratch, selection, service
+from tests.caller import Caller
 from tests.service import Relay
 from tests.store import migrated as migrated_stores
+from tests.store.places import PostgresPlace
 from tests.stub_server import StubServer
 
 NOW_MS = 1_772_443_800_000
@@ -137,9 +140,23 @@ def lead() -> Event:
 
 
 @pytest.fixture
+def lines() -> Iterator[list[Any]]:
+    """What is logged, as structlog's dictionaries."""
+    with structlog.testing.capture_logs() as captured:
+        yield captured
+
+
+@pytest.fixture
 async def destination() -> AsyncIterator[StubServer]:
     async with StubServer() as destination:
         yield destination
+
+
+@pytest.fixture
+def postgres_place() -> Iterator[PostgresPlace]:
+    place = PostgresPlace()
+    yield place
+    place.drop()
 
 
 @pytest.fixture
@@ -147,6 +164,13 @@ async def relay(tmp_path: Path, destination: StubServer) -> AsyncIterator[Relay]
     """A relay with one sink, at the destination."""
     async with service.serving(service.read(tmp_path, destination=destination)) as relay:
         yield relay
+
+
+@pytest.fixture
+async def caller(relay: Relay) -> AsyncIterator[Caller]:
+    """A connection to the relay's public listener."""
+    async with await relay.call() as caller:
+        yield caller
 
 
 @pytest.hookimpl(wrapper=True)

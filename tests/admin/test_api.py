@@ -54,25 +54,24 @@ async def test_an_event_is_found_and_shown_with_its_attempts(tmp_path: Path) -> 
         await operator.get("/events/999", status=404)
 
 
-async def test_pages_follow_one_another_until_the_last(tmp_path: Path) -> None:
-    async with StubServer() as destination, working(tmp_path, destination) as (relay, operator):
-        await send(relay, *(body(f"e{number}") for number in range(5)))
-        seen: list[str] = []
-        before: dict[str, int] = {}
-        while True:
-            page = await operator.get("/events", limit=2, **before)
-            seen += [each["id"] for each in page["events"]]
-            if page["next"] is None:
-                break
-            before = {"before": page["next"]}
-        assert seen == ["e4", "e3", "e2", "e1", "e0"]
+async def test_pages_follow_one_another_until_the_last(relay: Relay, operator: Operator) -> None:
+    await send(relay, *(body(f"e{number}") for number in range(5)))
+    seen: list[str] = []
+    before: dict[str, int] = {}
+    while True:
+        page = await operator.get("/events", limit=2, **before)
+        seen += [each["id"] for each in page["events"]]
+        if page["next"] is None:
+            break
+        before = {"before": page["next"]}
+    assert seen == ["e4", "e3", "e2", "e1", "e0"]
 
 
 async def test_a_list_and_a_count_end_in_time_and_say_how_far_they_looked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, destination: StubServer
 ) -> None:
     monkeypatch.setattr("relay.store.search.STEP_ROWS", 2)
-    async with StubServer() as destination, working(tmp_path, destination) as (relay, operator):
+    async with working(tmp_path, destination) as (relay, operator):
         await send(relay, *(body(f"e{number}") for number in range(5)))
         chosen: dict[str, Any] = {"words": "e0", "within_ms": 0}
         first = await operator.get("/events", **chosen)
@@ -108,8 +107,8 @@ async def test_a_paused_sink_keeps_its_backlog_over_a_restart(tmp_path: Path) ->
             assert destination.requests[1].target == "/leads"
 
 
-async def test_a_sink_is_tested_without_an_event(tmp_path: Path) -> None:
-    async with StubServer() as destination, working(tmp_path, destination) as (_, operator):
+async def test_a_sink_is_tested_without_an_event(tmp_path: Path, destination: StubServer) -> None:
+    async with working(tmp_path, destination) as (_, operator):
         assert await operator.post("/sinks/all/test") == {
             "reached": True,
             "found": "200 to OPTIONS",
@@ -183,20 +182,18 @@ async def test_unreadable_requests_are_listed_with_the_dead_letters(tmp_path: Pa
     ],
 )
 async def test_a_bad_parameter_is_named(
-    tmp_path: Path, path: str, query: dict[str, str], detail: str
+    path: str, query: dict[str, str], detail: str, operator: Operator
 ) -> None:
-    async with StubServer() as destination, working(tmp_path, destination) as (_, operator):
-        problem = await operator.get(path, status=400, **query)
-        assert detail in problem["detail"]
-        assert (problem["title"], problem["status"]) == ("Bad Request", 400)
+    problem = await operator.get(path, status=400, **query)
+    assert detail in problem["detail"]
+    assert (problem["title"], problem["status"]) == ("Bad Request", 400)
 
 
-async def test_a_parameter_that_is_given_twice_is_refused(tmp_path: Path) -> None:
-    async with StubServer() as destination, working(tmp_path, destination) as (_, operator):
-        for path in ("/events?limit=1&limit=2", "/events/1?seq=2"):
-            answer = await operator.client.get(f"/api/v1{path}")
-            assert answer.status_code == 400
-            assert "given twice; give it once." in answer.json()["detail"]
+async def test_a_parameter_that_is_given_twice_is_refused(operator: Operator) -> None:
+    for path in ("/events?limit=1&limit=2", "/events/1?seq=2"):
+        answer = await operator.client.get(f"/api/v1{path}")
+        assert answer.status_code == 400
+        assert "given twice; give it once." in answer.json()["detail"]
 
 
 @pytest.mark.parametrize(
@@ -213,35 +210,33 @@ async def test_a_parameter_that_is_given_twice_is_refused(tmp_path: Path) -> Non
     ],
 )
 async def test_a_bad_body_is_refused_with_its_fault(
-    tmp_path: Path, content: bytes, detail: str
+    content: bytes, detail: str, operator: Operator
 ) -> None:
-    async with StubServer() as destination, working(tmp_path, destination) as (_, operator):
-        answer = await operator.client.post("/api/v1/replays/count", content=content)
-        assert (answer.status_code, answer.headers["content-type"]) == (
-            400,
-            "application/problem+json",
-        )
-        assert detail in answer.json()["detail"]
+    answer = await operator.client.post("/api/v1/replays/count", content=content)
+    assert (answer.status_code, answer.headers["content-type"]) == (
+        400,
+        "application/problem+json",
+    )
+    assert detail in answer.json()["detail"]
 
 
-async def test_activity_is_streamed_live(tmp_path: Path) -> None:
-    async with StubServer() as destination, working(tmp_path, destination) as (relay, operator):
-        async with operator.client.stream("GET", "/api/v1/stream") as answer:
-            assert answer.headers["content-type"].startswith("text/event-stream")
-            lines = answer.aiter_lines()
-            assert await anext(lines) == ": watching"
-            await send(relay, body("a", email="ada@example.com"))
-            assert (await relay.ask(post(b"{}", sign=False))).status == 401
-            seen: list[dict[str, Any]] = []
-            async with asyncio.timeout(5):
-                while len(seen) < 4:
-                    line = await anext(lines)
-                    if line:
-                        seen.append(orjson.loads(line.removeprefix("data: ")))
-        assert {each["what"] for each in seen} == {"accepted", "delivered", "refused"}
-        (accepted,) = [each for each in seen if each["what"] == "accepted"]
-        assert (accepted["id"], accepted["sinks"]) == ("a", ["all", "leads"])
-        assert "ada@example.com" not in repr(seen)
+async def test_activity_is_streamed_live(relay: Relay, operator: Operator) -> None:
+    async with operator.client.stream("GET", "/api/v1/stream") as answer:
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        lines = answer.aiter_lines()
+        assert await anext(lines) == ": watching"
+        await send(relay, body("a", email="ada@example.com"))
+        assert (await relay.ask(post(b"{}", sign=False))).status == 401
+        seen: list[dict[str, Any]] = []
+        async with asyncio.timeout(5):
+            while len(seen) < 4:
+                line = await anext(lines)
+                if line:
+                    seen.append(orjson.loads(line.removeprefix("data: ")))
+    assert {each["what"] for each in seen} == {"accepted", "delivered", "refused"}
+    (accepted,) = [each for each in seen if each["what"] == "accepted"]
+    assert (accepted["id"], accepted["sinks"]) == ("a", ["all", "leads"])
+    assert "ada@example.com" not in repr(seen)
 
 
 async def test_the_document_of_the_stream_names_every_kind() -> None:
@@ -255,8 +250,8 @@ async def test_the_document_of_the_stream_names_every_kind() -> None:
     assert all(f"`{kind}`" in described for kind in named)
 
 
-async def test_a_stream_ends_with_the_relay(tmp_path: Path) -> None:
-    async with StubServer() as destination, AsyncExitStack() as stack:
+async def test_a_stream_ends_with_the_relay(tmp_path: Path, destination: StubServer) -> None:
+    async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(http_client())
         async with working(tmp_path, destination) as (relay, operator):
             url = f"{relay.service.admin.url}/api/v1/stream"
@@ -267,7 +262,6 @@ async def test_a_stream_ends_with_the_relay(tmp_path: Path) -> None:
             assert [line async for line in lines if line] == []
 
 
-async def test_an_endless_body_is_cut_off(tmp_path: Path) -> None:
-    async with StubServer() as destination, working(tmp_path, destination) as (_, operator):
-        answer = await operator.client.post("/api/v1/replays/count", content=b" " * 70_000)
-        assert answer.status_code == 413
+async def test_an_endless_body_is_cut_off(operator: Operator) -> None:
+    answer = await operator.client.post("/api/v1/replays/count", content=b" " * 70_000)
+    assert answer.status_code == 413

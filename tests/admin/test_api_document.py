@@ -46,8 +46,10 @@ async def test_every_response_conforms_to_the_document(tmp_path: Path) -> None:
 
 
 async def test_the_document_names_every_operation_once(tmp_path: Path) -> None:
-    settings = service.read(tmp_path, tables=ADMIN)
-    async with service.serving(settings) as relay, operating(relay) as operator:
+    async with (
+        service.serving(service.read(tmp_path, tables=ADMIN)) as relay,
+        operating(relay) as operator,
+    ):
         document = await operator.get("/openapi.json")
     operations = [each for path in document["paths"].values() for each in path.values()]
     names = [each["operationId"] for each in operations]

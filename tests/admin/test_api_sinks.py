@@ -12,13 +12,7 @@ from tests.operator import ADMIN, Operator, operating
 from tests.service import Relay
 from tests.stub_server import Reply, StubServer, until
 
-CRM = """
-[[sink]]
-name = "{name}"
-type = "http"
-url = "{url}"
-retry = {{ first = "1h" }}
-"""
+CRM = service.SINK.format(name="{name}", url="{url}", more='retry = {{ first = "1h" }}')
 OTHER = """
 [[source]]
 name = "other"
@@ -88,9 +82,9 @@ async def test_one_pending_delivery_is_discarded_and_never_sent_again(tmp_path: 
 
 
 async def test_discarding_a_delivery_in_flight_warns(
-    tmp_path: Path,
+    tmp_path: Path, destination: StubServer
 ) -> None:
-    async with StubServer() as destination, working(tmp_path, destination) as (relay, operator):
+    async with working(tmp_path, destination) as (relay, operator):
         destination.reply = lambda _: None
         await send(relay, body("a"))
         await until(lambda: len(destination.requests) == 1, what="the request without an answer")
@@ -100,11 +94,10 @@ async def test_discarding_a_delivery_in_flight_warns(
         await destination.stop()  # or the relay's stop would wait for the answer
 
 
-async def test_an_id_of_two_sources_needs_the_source(tmp_path: Path) -> None:
-    async with (
-        StubServer() as destination,
-        working(tmp_path, destination, more=OTHER) as (relay, operator),
-    ):
+async def test_an_id_of_two_sources_needs_the_source(
+    tmp_path: Path, destination: StubServer
+) -> None:
+    async with working(tmp_path, destination, more=OTHER) as (relay, operator):
         refuse_for_now(destination)
         await send(relay, body("a"))
         assert (await relay.ask(post(body("a"), target="/other"))).status == 202
@@ -119,24 +112,23 @@ async def test_an_id_of_two_sources_needs_the_source(tmp_path: Path) -> None:
 
 
 async def test_the_backlog_of_a_sink_that_was_renamed_is_listed_and_can_be_discarded(
-    tmp_path: Path,
+    tmp_path: Path, destination: StubServer
 ) -> None:
-    async with StubServer() as destination:
-        async with working(tmp_path, destination) as (relay, operator):
-            refuse_for_now(destination)
-            await send(relay, body("a"), body("b"))
-            await relay.until_counted("relay_attempts_total", "retry", "crm", value=2)
-        async with working(tmp_path, destination, name="customers") as (relay, operator):
-            found = await sinks(operator)
-            assert list(found) == ["customers", "crm"]
-            gone = found["crm"]
-            assert (gone["condition"]["state"], gone["condition"]["type"]) == (
-                "not configured",
-                None,
-            )
-            assert (gone["pending"], gone["dead"]) == (2, 0)
-            assert gone["oldest_pending_ms"] is not None
-            for event_id in ("a", "b"):
-                await operator.post("/sinks/crm/discard", {"id": event_id})
-            assert list(await sinks(operator)) == ["customers"]
-            await operator.post("/sinks/crm/retry", {}, status=404)
+    async with working(tmp_path, destination) as (relay, operator):
+        refuse_for_now(destination)
+        await send(relay, body("a"), body("b"))
+        await relay.until_counted("relay_attempts_total", "retry", "crm", value=2)
+    async with working(tmp_path, destination, name="customers") as (relay, operator):
+        found = await sinks(operator)
+        assert list(found) == ["customers", "crm"]
+        gone = found["crm"]
+        assert (gone["condition"]["state"], gone["condition"]["type"]) == (
+            "not configured",
+            None,
+        )
+        assert (gone["pending"], gone["dead"]) == (2, 0)
+        assert gone["oldest_pending_ms"] is not None
+        for event_id in ("a", "b"):
+            await operator.post("/sinks/crm/discard", {"id": event_id})
+        assert list(await sinks(operator)) == ["customers"]
+        await operator.post("/sinks/crm/retry", {}, status=404)

@@ -19,20 +19,18 @@ from relay.admin.readiness import Readiness
 from relay.config import AdminSettings, Config, ServerSettings
 from relay.core.acceptance import AcceptanceHealth
 from relay.core.clock import Clock, Instant
-from relay.core.config_values import Address, Duration, Secret, Size
+from relay.core.config_values import Address, Duration, Secret
 from relay.core.errors import StoreBroken, StoreError, StoreFull
 from relay.server.connection_limit import ADMIN_MAX, ConnectionLimit
 from relay.server.listener import Listener
 from relay.store import Store
-from relay.store.sqlite.opening import open_store
-from relay.store.sqlite.settings import SqliteSettings
-from relay.store.sqlite.store import SqliteStore
 from relay.telemetry.ack_times import AckTimes
 from relay.telemetry.activity_stream import ActivityStream
 from relay.telemetry.metrics import Metrics
 from relay.telemetry.traffic import Traffic
 from tests.conftest import ManualClock
 from tests.guarantees.process import http_client
+from tests.store.places import opened
 
 TOKEN = "token-of-the-test"
 
@@ -105,16 +103,6 @@ async def serving(
         await listener.stop()
 
 
-@asynccontextmanager
-async def opened(folder: Path, clock: Clock, min_free: str = "1MiB") -> AsyncIterator[SqliteStore]:
-    settings = SqliteSettings(path=str(folder / "relay.db"), min_free=Size.parse(min_free))
-    store = await open_store(settings, clock=clock)
-    try:
-        yield store
-    finally:
-        await store.close()
-
-
 async def test_the_metrics_need_no_token(clock: Clock) -> None:
     async with serving(Probed(), clock) as client:
         answer = await client.get("/metrics")
@@ -150,14 +138,17 @@ async def test_the_metrics_do_not_read_the_store(clock: Clock) -> None:
 
 
 async def test_a_relay_that_can_commit_is_ready(clock: Clock, tmp_path: Path) -> None:
-    async with opened(tmp_path, clock) as store, serving(store, clock) as client:
+    async with opened(tmp_path / "relay.db", clock) as store, serving(store, clock) as client:
         answer = await client.get("/readyz")
     assert (answer.status_code, answer.json()) == (200, {"status": "ready"})
     assert answer.headers["cache-control"] == "no-store"
 
 
 async def test_a_relay_without_free_space_is_not_ready(clock: Clock, tmp_path: Path) -> None:
-    async with opened(tmp_path, clock, "999999GiB") as store, serving(store, clock) as client:
+    async with (
+        opened(tmp_path / "relay.db", clock, min_free="999999GiB") as store,
+        serving(store, clock) as client,
+    ):
         answer = await client.get("/readyz")
     assert answer.status_code == 503
     assert answer.json()["problems"] == ["the store is short of free space"]

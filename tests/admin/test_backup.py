@@ -13,30 +13,28 @@ from relay.store.sqlite.integrity import check
 from relay.store.sqlite.store import SqliteStore
 from tests import service
 from tests.admin.test_api import body, send
-from tests.operator import ADMIN, operating
-from tests.stub_server import StubServer
+from tests.operator import ADMIN, Operator, operating
+from tests.service import Relay
 
 
-async def test_a_copy_is_sound_and_holds_accepted_events(tmp_path: Path) -> None:
-    async with StubServer() as destination:
-        settings = service.read(tmp_path, tables=ADMIN, destination=destination)
-        async with service.serving(settings) as relay, operating(relay) as operator:
-            await send(relay, *(body(f"e{number}") for number in range(50)))
-            answer = await operator.client.get("/api/v1/store/backup")
-            assert answer.headers["content-type"] == "application/vnd.sqlite3"
-            copy = tmp_path / "copy.db"
-            copy.write_bytes(answer.content)
-            assert await check(copy) == ()
-            with closing(sqlite3.connect(copy)) as db, db:
-                assert db.execute("SELECT count(*) FROM events").fetchone() == (50,)
-            await send(relay, body("later"))
-            assert list(tmp_path.glob("relay.db.backup-*")) == []
+async def test_a_copy_is_sound_and_holds_accepted_events(
+    tmp_path: Path, relay: Relay, operator: Operator
+) -> None:
+    await send(relay, *(body(f"e{number}") for number in range(50)))
+    answer = await operator.client.get("/api/v1/store/backup")
+    assert answer.headers["content-type"] == "application/vnd.sqlite3"
+    copy = tmp_path / "copy.db"
+    copy.write_bytes(answer.content)
+    assert await check(copy) == ()
+    with closing(sqlite3.connect(copy)) as db, db:
+        assert db.execute("SELECT count(*) FROM events").fetchone() == (50,)
 
 
 async def test_acknowledgements_go_on_while_a_copy_is_read(tmp_path: Path) -> None:
-    settings = service.read(tmp_path, tables=ADMIN)
     async with AsyncExitStack() as stack:
-        relay = await stack.enter_async_context(service.serving(settings))
+        relay = await stack.enter_async_context(
+            service.serving(service.read(tmp_path, tables=ADMIN))
+        )
         operator = await stack.enter_async_context(operating(relay))
         asked = operator.client.stream("GET", "/api/v1/store/backup")
         answer = await stack.enter_async_context(asked)
@@ -52,15 +50,13 @@ async def test_a_copy_is_readable_only_by_its_owner(tmp_path: Path) -> None:
         assert not copy.exists()
 
 
-async def test_a_copy_needs_free_space(tmp_path: Path) -> None:
-    settings = service.read(tmp_path, tables=ADMIN)
-    async with service.serving(settings) as relay, operating(relay) as operator:
-        store = relay.service._store
-        assert isinstance(store, SqliteStore)
-        store.backups._min_free = 1 << 60
-        answer = await operator.client.get("/api/v1/store/backup")
-        assert (answer.status_code, answer.headers["retry-after"]) == (503, "10")
-        assert "too little free space for a copy" in answer.json()["detail"]
+async def test_a_copy_needs_free_space(relay: Relay, operator: Operator) -> None:
+    store = relay.service._store
+    assert isinstance(store, SqliteStore)
+    store.backups._min_free = 1 << 60
+    answer = await operator.client.get("/api/v1/store/backup")
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "10")
+    assert "too little free space for a copy" in answer.json()["detail"]
 
 
 async def test_a_start_removes_the_copy_of_a_killed_relay(tmp_path: Path) -> None:

@@ -6,14 +6,14 @@ from pathlib import Path
 from relay.admin.auth import NOTED_EVERY_MS, KnownClients
 from relay.core.errors import StoreFull
 from relay.store.sessions import KNOWN_MAX, KNOWN_MS
-from tests.admin.test_app import opened
 from tests.conftest import ManualClock
+from tests.store.places import opened
 
 
 async def test_a_client_is_known_at_once_and_stored_at_once(
     tmp_path: Path, clock: ManualClock
 ) -> None:
-    async with opened(tmp_path, clock) as store:
+    async with opened(tmp_path / "relay.db", clock) as store:
         known = KnownClients(store.sessions, clock)
         running = asyncio.create_task(known.run())
         mark = known.mark("address", "192.0.2.7")
@@ -29,7 +29,7 @@ async def test_a_client_is_known_at_once_and_stored_at_once(
 async def test_a_client_is_known_for_a_month_after_its_last_right_token(
     tmp_path: Path, clock: ManualClock
 ) -> None:
-    async with opened(tmp_path, clock) as store:
+    async with opened(tmp_path / "relay.db", clock) as store:
         known = KnownClients(store.sessions, clock)
         mark = known.mark("address", "192.0.2.7")
         known.note(mark, "admin")
@@ -45,7 +45,7 @@ async def test_a_client_is_known_for_a_month_after_its_last_right_token(
 
 
 async def test_a_client_is_stored_once_a_day(tmp_path: Path, clock: ManualClock) -> None:
-    async with opened(tmp_path, clock) as store:
+    async with opened(tmp_path / "relay.db", clock) as store:
         known = KnownClients(store.sessions, clock)
         mark = known.mark("address", "192.0.2.7")
         times = []

@@ -20,7 +20,7 @@ from tests import service
 from tests.admin.test_api import body, send, working
 from tests.cli.scene import Scene, plain, staged
 from tests.guarantees.process import SECRET, Relay, http_client, until
-from tests.operator import ADMIN, TOKEN, operating
+from tests.operator import ADMIN, TOKEN, Operator, operating
 from tests.stub_server import Reply, Request, StubServer
 
 ANN = "ann.lee@example.com"
@@ -105,9 +105,9 @@ async def asked(relay: Relay, path: str, content: dict[str, object]) -> Any:
 
 @pytest.mark.servers
 async def test_after_an_erasure_no_file_of_a_running_relay_holds_the_address(
-    tmp_path: Path,
+    tmp_path: Path, destination: StubServer
 ) -> None:
-    async with StubServer() as destination, busy(tmp_path, destination) as relay:
+    async with busy(tmp_path, destination) as relay:
         sender = Sender(relay)
         for number, email in enumerate((ANN, *CASES)):
             await sender.send(lead(f"evt_{number}", email))
@@ -180,14 +180,13 @@ async def test_repeating_an_erasure_completes_a_killed_one(tmp_path: Path) -> No
         assert in_files(relay.store.parent, ANN) == []
 
 
-async def test_the_api_refuses_an_invalid_address(tmp_path: Path) -> None:
-    async with StubServer() as destination, working(tmp_path, destination) as (_, operator):
-        for path in ("/people/erase", "/people/erase/count", "/people/export"):
-            for wrong in ({}, {"email": "ann"}, {"email": ""}, {"email": 7}, {"email": "a@"}):
-                problem = await operator.post(path, wrong, status=400)
-                assert "email" in problem["detail"]
-        problem = await operator.post("/people/export", {"email": ANN, "after": "x"}, status=400)
-        assert "after" in problem["detail"]
+async def test_the_api_refuses_an_invalid_address(operator: Operator) -> None:
+    for path in ("/people/erase", "/people/erase/count", "/people/export"):
+        for wrong in ({}, {"email": "ann"}, {"email": ""}, {"email": 7}, {"email": "a@"}):
+            problem = await operator.post(path, wrong, status=400)
+            assert "email" in problem["detail"]
+    problem = await operator.post("/people/export", {"email": ANN, "after": "x"}, status=400)
+    assert "after" in problem["detail"]
 
 
 async def test_an_export_holds_only_data_of_the_person(tmp_path: Path) -> None:
@@ -260,34 +259,31 @@ async def test_the_commands_refuse_an_invalid_address(tmp_path: Path, wrong: str
 
 
 async def test_a_delayed_erasure_still_empties_the_prefetch_buffers_and_ends_by_itself(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, destination: StubServer
 ) -> None:
     monkeypatch.setattr(eraser, "WAIT_S", 0.5)
 
     async def fail(_: object) -> None:
         raise StoreFull("the disk is full")
 
-    async with StubServer() as destination:
-        slow = _SINK.format(name="slow", url=destination.url("/"), more="rate = '4/s'")
-        loaded = service.read(tmp_path, tables=ADMIN + slow)
-        async with service.serving(loaded) as relay, operating(relay) as operator:
-            await relay.service.supervisor.pause("slow")
-            await send(relay, *(body(f"ann{number}", email=ANN) for number in range(30)))
-            await send(relay, body("bob", email="bob@example.com"))
-            await relay.service.supervisor.resume("slow")  # so that all of them are leased at once
-            await until(lambda: bool(destination.requests), what="the first of them")
-            with monkeypatch.context() as patch:
-                patch.setattr(SqlitePersonalDataSteps, "leases_made", fail)
-                erasure = await operator.post("/people/erase", {"email": ANN})
-                assert (erasure["events"], erasure["ended_ms"]) == (30, None)
-                assert "goes on by itself" in erasure["remains"]
-                assert relay.lines("erasure.delayed")
-                begun = len(destination.requests)
-                await until(
-                    lambda: b"bob" in destination.requests[-1].body, what="what is not erased"
-                )
-                assert len(destination.requests) <= begun + 2
-            async with asyncio.timeout(30):
-                while erasure["ended_ms"] is None:
-                    erasure = await operator.get(f"/people/erasures/{erasure['id']}")
-            assert (erasure["events"], erasure["share"]) == (30, 1.0)
+    slow = _SINK.format(name="slow", url=destination.url("/"), more="rate = '4/s'")
+    loaded = service.read(tmp_path, tables=ADMIN + slow)
+    async with service.serving(loaded) as relay, operating(relay) as operator:
+        await relay.service.supervisor.pause("slow")
+        await send(relay, *(body(f"ann{number}", email=ANN) for number in range(30)))
+        await send(relay, body("bob", email="bob@example.com"))
+        await relay.service.supervisor.resume("slow")  # so that all of them are leased at once
+        await until(lambda: bool(destination.requests), what="the first of them")
+        with monkeypatch.context() as patch:
+            patch.setattr(SqlitePersonalDataSteps, "leases_made", fail)
+            erasure = await operator.post("/people/erase", {"email": ANN})
+            assert (erasure["events"], erasure["ended_ms"]) == (30, None)
+            assert "goes on by itself" in erasure["remains"]
+            assert relay.lines("erasure.delayed")
+            begun = len(destination.requests)
+            await until(lambda: b"bob" in destination.requests[-1].body, what="what is not erased")
+            assert len(destination.requests) <= begun + 2
+        async with asyncio.timeout(30):
+            while erasure["ended_ms"] is None:
+                erasure = await operator.get(f"/people/erasures/{erasure['id']}")
+        assert (erasure["events"], erasure["share"]) == (30, 1.0)

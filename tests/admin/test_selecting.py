@@ -48,11 +48,10 @@ async def state(operator: Operator) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("concurrency", [1, 8])
-async def test_no_delivery_of_a_cancelled_replay_starts(tmp_path: Path, concurrency: int) -> None:
-    async with (
-        StubServer() as destination,
-        delivering(tmp_path, destination, concurrency) as (relay, operator),
-    ):
+async def test_no_delivery_of_a_cancelled_replay_starts(
+    tmp_path: Path, concurrency: int, destination: StubServer
+) -> None:
+    async with delivering(tmp_path, destination, concurrency) as (relay, operator):
         destination.reply = lambda _: Reply(503)
         begun = await operator.post("/replays", {"sink": "crm"})
         assert begun["total"] == EVENTS
@@ -111,20 +110,19 @@ async def test_dead_letters_of_one_event_are_on_one_page(tmp_path: Path) -> None
         assert ([each["id"] for each in last["dead_letters"]], last["next"]) == (["a", "a"], None)
 
 
-async def test_a_full_last_page_has_no_next(tmp_path: Path) -> None:
-    async with StubServer() as destination, working(tmp_path, destination) as (relay, operator):
-        await send(relay, body("a"), body("b"))
-        assert (await operator.get("/events", limit=2))["next"] is None
-        await relay.until_counted("relay_deliveries_total", "delivered", "leads", value=2)
-        for _ in range(3):
-            begun = await operator.post("/replays", {"sink": "leads"})
-            async with asyncio.timeout(20):
-                while (await operator.get(f"/replays/{begun['id']}"))["state"] == "running":
-                    await asyncio.sleep(0.01)
-        first = await operator.get("/replays", limit=2)
-        assert [each["id"] for each in first["replays"]] == [3, 2]
-        last = await operator.get("/replays", limit=2, before=first["next"])
-        assert ([each["id"] for each in last["replays"]], last["next"]) == ([1], None)
+async def test_a_full_last_page_has_no_next(relay: Relay, operator: Operator) -> None:
+    await send(relay, body("a"), body("b"))
+    assert (await operator.get("/events", limit=2))["next"] is None
+    await relay.until_counted("relay_deliveries_total", "delivered", "leads", value=2)
+    for _ in range(3):
+        begun = await operator.post("/replays", {"sink": "leads"})
+        async with asyncio.timeout(20):
+            while (await operator.get(f"/replays/{begun['id']}"))["state"] == "running":
+                await asyncio.sleep(0.01)
+    first = await operator.get("/replays", limit=2)
+    assert [each["id"] for each in first["replays"]] == [3, 2]
+    last = await operator.get("/replays", limit=2, before=first["next"])
+    assert ([each["id"] for each in last["replays"]], last["next"]) == ([1], None)
 
 
 async def test_missed_excludes_events_that_no_route_takes(tmp_path: Path) -> None:
@@ -175,13 +173,12 @@ async def test_missed_excludes_events_that_no_route_takes(tmp_path: Path) -> Non
     ],
 )
 async def test_a_filter_with_an_unknown_name_or_a_contradiction_is_refused(
-    tmp_path: Path, path: str, filter_: dict[str, Any], status: int, said: str
+    path: str, filter_: dict[str, Any], status: int, said: str, *, relay: Relay, operator: Operator
 ) -> None:
-    async with StubServer() as destination, working(tmp_path, destination) as (relay, operator):
-        await send(relay, body("a"))
-        problem = await operator.post(path, filter_, status=status)
-        assert said in problem["detail"]
-        assert (await operator.get("/replays"))["replays"] == []
+    await send(relay, body("a"))
+    problem = await operator.post(path, filter_, status=status)
+    assert said in problem["detail"]
+    assert (await operator.get("/replays"))["replays"] == []
 
 
 async def test_names_known_only_to_the_store_are_valid(tmp_path: Path) -> None:
@@ -189,8 +186,10 @@ async def test_names_known_only_to_the_store_are_valid(tmp_path: Path) -> None:
         async with working(tmp_path, destination) as (relay, _):
             await send(relay, body("a", "order.placed"))
             await relay.until_counted("relay_deliveries_total", "delivered", "all")
-        settings = service.read(tmp_path, tables=ADMIN)
-        async with service.serving(settings) as relay, operating(relay) as operator:
+        async with (
+            service.serving(service.read(tmp_path, tables=ADMIN)) as relay,
+            operating(relay) as operator,
+        ):
             found = await operator.get("/events", sink="all", kind="order.*")
             assert [each["id"] for each in found["events"]] == ["a"]
             problem = await operator.get("/events", sink="leads", status=404)
@@ -240,12 +239,11 @@ async def test_a_dry_run_discards_nothing_and_counts_by_sink_and_reason(tmp_path
         assert (await operator.post("/dead-letters/discard", {"all": True}))["discarded"] == 3
 
 
-async def test_events_are_found_by_id_prefix(tmp_path: Path) -> None:
-    async with StubServer() as destination, working(tmp_path, destination) as (relay, operator):
-        await send(relay, *(body(f"evt_{number}") for number in range(12)), body("evt_"))
-        found = await operator.get("/events/find", beginning="evt_1")
-        assert ([each["id"] for each in found["events"]], found["more"]) == (["evt_1"], False)
-        found = await operator.get("/events/find", beginning="evt")
-        assert (len(found["events"]), found["more"]) == (10, True)
-        assert (await operator.get("/events/find", beginning="EVT"))["events"] == []
-        assert (await relay.ask(post(b"[]"))).status == 200
+async def test_events_are_found_by_id_prefix(relay: Relay, operator: Operator) -> None:
+    await send(relay, *(body(f"evt_{number}") for number in range(12)), body("evt_"))
+    found = await operator.get("/events/find", beginning="evt_1")
+    assert ([each["id"] for each in found["events"]], found["more"]) == (["evt_1"], False)
+    found = await operator.get("/events/find", beginning="evt")
+    assert (len(found["events"]), found["more"]) == (10, True)
+    assert (await operator.get("/events/find", beginning="EVT"))["events"] == []
+    assert (await relay.ask(post(b"[]"))).status == 200

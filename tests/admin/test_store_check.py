@@ -19,8 +19,10 @@ from tests.stub_server import until
 
 
 async def test_the_contents_are_reported_while_the_relay_runs(tmp_path: Path) -> None:
-    settings = service.read(tmp_path, tables=ADMIN)
-    async with service.serving(settings) as relay, operating(relay) as operator:
+    async with (
+        service.serving(service.read(tmp_path, tables=ADMIN)) as relay,
+        operating(relay) as operator,
+    ):
         assert (await relay.ask(post(body("a")))).status == 202
         report = await operator.get("/store/check")
         assert report["faults"] == []
@@ -32,8 +34,10 @@ async def test_the_contents_are_reported_while_the_relay_runs(tmp_path: Path) ->
 
 
 async def test_damage_is_a_result_not_an_error(tmp_path: Path) -> None:
-    settings = service.read(tmp_path, tables=ADMIN)
-    async with service.serving(settings) as relay, operating(relay) as operator:
+    async with (
+        service.serving(service.read(tmp_path, tables=ADMIN)) as relay,
+        operating(relay) as operator,
+    ):
         # Not the store's own file: the relay would notice, and end.
         other = tmp_path / "other.db"
         other.write_bytes(b"This is a text about bees." * 400)
@@ -96,9 +100,11 @@ async def test_a_stopping_relay_ends_an_inspection_at_once(
         return await run(self, work)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Connection, "run", running)
-    settings = service.read(tmp_path, tables=ADMIN)
     async with asyncio.timeout(20):
-        async with service.serving(settings) as relay, operating(relay) as operator:
+        async with (
+            service.serving(service.read(tmp_path, tables=ADMIN)) as relay,
+            operating(relay) as operator,
+        ):
             asking = asyncio.create_task(operator.client.get("/api/v1/store/check"))
             async with asyncio.timeout(10):
                 await reading.wait()

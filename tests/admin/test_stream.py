@@ -3,21 +3,16 @@
 import asyncio
 from pathlib import Path
 
-from tests import service
 from tests.caller import post
-from tests.operator import ADMIN, TOKEN, operating
+from tests.operator import TOKEN, Operator
+from tests.service import Relay
 from tests.stub_server import DEADLINE_S
 
 
 async def test_a_stream_says_nothing_more_once_a_reload_has_replaced_its_token(
-    tmp_path: Path,
+    tmp_path: Path, relay: Relay, operator: Operator
 ) -> None:
-    settings = service.read(tmp_path, tables=ADMIN)
-    async with (
-        service.serving(settings) as relay,
-        operating(relay) as operator,
-        operator.client.stream("GET", "/api/v1/stream", timeout=DEADLINE_S) as response,
-    ):
+    async with operator.client.stream("GET", "/api/v1/stream", timeout=DEADLINE_S) as response:
         lines = response.aiter_lines()
         assert await anext(lines) == ": watching"
         file = tmp_path / "config.toml"

@@ -17,7 +17,7 @@ from tests.admin.test_personal_data import Sender
 from tests.caller import post
 from tests.cli.scene import Scene
 from tests.guarantees import process
-from tests.operator import ADMIN, operating
+from tests.operator import ADMIN, Operator, operating
 from tests.service import Relay
 from tests.stub_server import StubServer, until
 
@@ -34,18 +34,17 @@ def digest(body: bytes) -> str:
     return hashlib.sha256(body).hexdigest()
 
 
-async def test_an_unreadable_request_is_shown_by_its_id(tmp_path: Path) -> None:
-    async with StubServer() as destination, working(tmp_path, destination) as (relay, operator):
-        await kept(relay, ARRAY, RAW)
-        listed = (await operator.get("/unreadable"))["unreadable"]
-        assert [each["id"] for each in listed] == [digest(RAW), digest(ARRAY)]
-        shown = await operator.get(f"/unreadable/{digest(RAW)[:8]}")
-        assert shown["request"] == listed[0]
-        assert base64.b64decode(shown["body_base64"]) == RAW
-        assert shown["body"] == "\\xff\x1b[2J"
-        assert "service-signature" in shown["headers"]
-        (line, _) = relay.lines("event.unreadable")
-        assert line["id"] == digest(ARRAY)[:12]
+async def test_an_unreadable_request_is_shown_by_its_id(relay: Relay, operator: Operator) -> None:
+    await kept(relay, ARRAY, RAW)
+    listed = (await operator.get("/unreadable"))["unreadable"]
+    assert [each["id"] for each in listed] == [digest(RAW), digest(ARRAY)]
+    shown = await operator.get(f"/unreadable/{digest(RAW)[:8]}")
+    assert shown["request"] == listed[0]
+    assert base64.b64decode(shown["body_base64"]) == RAW
+    assert shown["body"] == "\\xff\x1b[2J"
+    assert "service-signature" in shown["headers"]
+    (line, _) = relay.lines("event.unreadable")
+    assert line["id"] == digest(ARRAY)[:12]
 
 
 async def test_pages_of_unreadable_requests_follow_one_another(tmp_path: Path) -> None:
@@ -62,19 +61,18 @@ async def test_pages_of_unreadable_requests_follow_one_another(tmp_path: Path) -
         assert seen == [digest(str(number).encode()) for number in reversed(range(5))]
 
 
-async def test_discarding_one_keeps_the_others(tmp_path: Path) -> None:
-    async with StubServer() as destination, working(tmp_path, destination) as (relay, operator):
-        await kept(relay, ARRAY, WORDS)
-        removed = await operator.post(f"/unreadable/{digest(ARRAY)[:12]}/discard")
-        assert removed["id"] == digest(ARRAY)
-        (left,) = (await operator.get("/unreadable"))["unreadable"]
-        assert left["id"] == digest(WORDS)
-        await operator.post(f"/unreadable/{digest(ARRAY)}/discard", status=404)
-        (change, *_) = (await operator.get("/audit"))["changes"][-1:]
-        assert (change["operation"], change["target"]) == (
-            "discard_unreadable",
-            digest(ARRAY)[:12],
-        )
+async def test_discarding_one_keeps_the_others(relay: Relay, operator: Operator) -> None:
+    await kept(relay, ARRAY, WORDS)
+    removed = await operator.post(f"/unreadable/{digest(ARRAY)[:12]}/discard")
+    assert removed["id"] == digest(ARRAY)
+    (left,) = (await operator.get("/unreadable"))["unreadable"]
+    assert left["id"] == digest(WORDS)
+    await operator.post(f"/unreadable/{digest(ARRAY)}/discard", status=404)
+    (change, *_) = (await operator.get("/audit"))["changes"][-1:]
+    assert (change["operation"], change["target"]) == (
+        "discard_unreadable",
+        digest(ARRAY)[:12],
+    )
 
 
 OTHER = """
@@ -140,26 +138,24 @@ async def test_a_retry_accepts_what_can_be_read_by_now_as_of_its_receipt(tmp_pat
         assert "new" not in str(change)
 
 
-async def test_one_request_is_retried_by_its_id(tmp_path: Path) -> None:
-    async with StubServer() as destination, working(tmp_path, destination) as (relay, operator):
-        wanted, other = await keep(relay, body("a")), await keep(relay, body("b"))
-        assert (await operator.post(f"/unreadable/{wanted}/retry"))["accepted"] == 1
-        (left,) = (await operator.get("/unreadable"))["unreadable"]
-        assert left["id"].startswith(other)
-        await operator.post(f"/unreadable/{wanted}/retry", status=404)
+async def test_one_request_is_retried_by_its_id(relay: Relay, operator: Operator) -> None:
+    wanted, other = await keep(relay, body("a")), await keep(relay, body("b"))
+    assert (await operator.post(f"/unreadable/{wanted}/retry"))["accepted"] == 1
+    (left,) = (await operator.get("/unreadable"))["unreadable"]
+    assert left["id"].startswith(other)
+    await operator.post(f"/unreadable/{wanted}/retry", status=404)
 
 
-async def test_a_request_that_has_lost_its_body_stays(tmp_path: Path) -> None:
-    async with StubServer() as destination, working(tmp_path, destination) as (relay, operator):
-        await keep(relay, body("gone"))
-        await keep(relay, body("damaged"))
-        with contextlib.closing(sqlite3.connect(relay.service._store.location)) as db:
-            db.execute("UPDATE unreadable SET body = NULL WHERE instr(body, 'gone')")
-            db.execute("UPDATE unreadable SET body = x'7b7d' WHERE body NOT NULL")
-            db.commit()
-        assert (await operator.post("/unreadable/retry", {"all": True}))["lost"] == 2
-        assert len((await operator.get("/unreadable"))["unreadable"]) == 2
-        assert (await operator.get("/events"))["events"] == []
+async def test_a_request_that_has_lost_its_body_stays(relay: Relay, operator: Operator) -> None:
+    await keep(relay, body("gone"))
+    await keep(relay, body("damaged"))
+    with contextlib.closing(sqlite3.connect(relay.service._store.location)) as db:
+        db.execute("UPDATE unreadable SET body = NULL WHERE instr(body, 'gone')")
+        db.execute("UPDATE unreadable SET body = x'7b7d' WHERE body NOT NULL")
+        db.commit()
+    assert (await operator.post("/unreadable/retry", {"all": True}))["lost"] == 2
+    assert len((await operator.get("/unreadable"))["unreadable"]) == 2
+    assert (await operator.get("/events"))["events"] == []
 
 
 async def test_requests_are_selected_by_source_reason_and_time(tmp_path: Path) -> None:
@@ -192,14 +188,12 @@ async def test_requests_are_selected_by_source_reason_and_time(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("wrong", ["xyzw", "%25%25%25%25", "ABCD", "0" * 65])
-async def test_an_id_is_hex_digits(tmp_path: Path, wrong: str) -> None:
-    async with StubServer() as destination, working(tmp_path, destination) as (_, operator):
-        await operator.get(f"/unreadable/{wrong}", status=404)
+async def test_an_id_is_hex_digits(wrong: str, operator: Operator) -> None:
+    await operator.get(f"/unreadable/{wrong}", status=404)
 
 
-async def test_the_beginning_of_an_id_has_four_digits(tmp_path: Path) -> None:
-    async with StubServer() as destination, working(tmp_path, destination) as (_, operator):
-        assert "id" in (await operator.get("/unreadable/abc", status=400))["detail"]
+async def test_the_beginning_of_an_id_has_four_digits(operator: Operator) -> None:
+    assert "id" in (await operator.get("/unreadable/abc", status=400))["detail"]
 
 
 @pytest.mark.servers

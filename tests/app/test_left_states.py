@@ -99,33 +99,32 @@ async def command(relay: Relay, *arguments: str) -> str:
 
 @pytest.mark.parametrize(("code", "state"), [(422, "parked"), (503, "throttled")])
 async def test_a_restart_keeps_a_state_its_beginning_and_its_threshold(
-    tmp_path: Path, place: Place, code: int, state: str
+    tmp_path: Path, place: Place, code: int, state: str, destination: StubServer
 ) -> None:
-    async with StubServer() as destination:
-        destination.reply = lambda _: Reply(code)
-        settings = configured(tmp_path, place, destination)
+    destination.reply = lambda _: Reply(code)
+    settings = configured(tmp_path, place, destination)
+    async with serving(settings) as relay:
+        await send(relay, 0, EVENTS)
+        await until(lambda: condition(relay).state == state, what=f"a {state} sink")
+        began_ms = condition(relay).since_ms
+        recorded_ms = await until_left(relay, state)
+        assert began_ms is not None
+        assert 0 <= recorded_ms - began_ms < 6_000
+        severity = (await problem(relay, state))["severity"]
+        assert severity == ("ticket" if state == "parked" else "info")
+    age(place)
+    for _ in range(2):
         async with serving(settings) as relay:
-            await send(relay, 0, EVENTS)
-            await until(lambda: condition(relay).state == state, what=f"a {state} sink")
-            began_ms = condition(relay).since_ms
-            recorded_ms = await until_left(relay, state)
-            assert began_ms is not None
-            assert 0 <= recorded_ms - began_ms < 6_000
-            severity = (await problem(relay, state))["severity"]
-            assert severity == ("ticket" if state == "parked" else "info")
-        age(place)
-        for _ in range(2):
-            async with serving(settings) as relay:
-                tries = len(destination.requests)
-                await until(
-                    lambda before=tries: len(destination.requests) > before,  # type: ignore[misc]
-                    what="a probe",
-                )
-                status = condition(relay)
-                assert (status.state, status.since_ms) == (state, recorded_ms - QUARTER_MS)
-                assert (await problem(relay, state))["severity"] == "ticket"
-                assert await dead(relay) == (LOST if code == 422 else 0)
-                assert (status.refusals == Refusals(None)) == (code == 422)
+            tries = len(destination.requests)
+            await until(
+                lambda before=tries: len(destination.requests) > before,  # type: ignore[misc]
+                what="a probe",
+            )
+            status = condition(relay)
+            assert (status.state, status.since_ms) == (state, recorded_ms - QUARTER_MS)
+            assert (await problem(relay, state))["severity"] == "ticket"
+            assert await dead(relay) == (LOST if code == 422 else 0)
+            assert (status.refusals == Refusals(None)) == (code == 422)
 
 
 async def test_all_views_say_the_same_since(tmp_path: Path, place: Place) -> None:
@@ -154,47 +153,45 @@ async def test_all_views_say_the_same_since(tmp_path: Path, place: Place) -> Non
 
 
 async def test_a_pause_of_a_parked_sink_does_not_make_a_restart_forget_its_refusals(
-    tmp_path: Path, place: Place
+    tmp_path: Path, place: Place, destination: StubServer
 ) -> None:
-    async with StubServer() as destination:
-        destination.reply = lambda _: Reply(422)
-        settings = configured(tmp_path, place, destination)
-        async with serving(settings) as relay:
-            await send(relay, 0, EVENTS)
-            await until_left(relay, "parked")
-            await relay.service.supervisor.pause(SALES)
-            await until_left(relay, "paused")
-        async with serving(settings) as relay:
-            await until(lambda: condition(relay).state == "paused", what="a paused sink")
-            tries = len(destination.requests)
-            await relay.service.supervisor.resume(SALES)
-            await until(lambda: condition(relay).state == "parked", what="a parked sink")
-            assert len(destination.requests) > tries
-            assert await dead(relay) == LOST
+    destination.reply = lambda _: Reply(422)
+    settings = configured(tmp_path, place, destination)
+    async with serving(settings) as relay:
+        await send(relay, 0, EVENTS)
+        await until_left(relay, "parked")
+        await relay.service.supervisor.pause(SALES)
+        await until_left(relay, "paused")
+    async with serving(settings) as relay:
+        await until(lambda: condition(relay).state == "paused", what="a paused sink")
+        tries = len(destination.requests)
+        await relay.service.supervisor.resume(SALES)
+        await until(lambda: condition(relay).state == "parked", what="a parked sink")
+        assert len(destination.requests) > tries
+        assert await dead(relay) == LOST
 
 
 async def test_a_sink_that_begins_does_not_wait_for_operators_reads(
-    tmp_path: Path, place: Place, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, place: Place, monkeypatch: pytest.MonkeyPatch, destination: StubServer
 ) -> None:
     async def read_for_ever(*_: object) -> None:
         await asyncio.Event().wait()
 
-    async with StubServer() as destination:
-        destination.reply = lambda _: Reply(422)
-        async with serving(configured(tmp_path, place, destination)) as relay:
-            await until(lambda: not condition(relay).is_elsewhere, what="an owner")
-            await send(relay, 0, EVENTS)
-            recorded_ms = await until_left(relay, "parked")
-            supervisor, store = relay.service.supervisor, relay.service._store
-            await supervisor.end(SALES, grace=Duration.parse("5s"))
-            assert isinstance(store, SqliteStore | PostgresStore)
-            for operators in (store._shared.reader, store._shared.searcher, store._shared.pager):
-                monkeypatch.setattr(operators, "read", read_for_ever)
-            tries = len(destination.requests)
-            await asyncio.wait_for(supervisor.begin(SALES), 30)
-            await until(lambda: len(destination.requests) > tries, what="a probe")
-            status = condition(relay)
-            monkeypatch.undo()
-            assert (status.state, status.since_ms) == ("parked", recorded_ms)
-            assert status.refusals == Refusals(None)
-            assert await dead(relay) == LOST
+    destination.reply = lambda _: Reply(422)
+    async with serving(configured(tmp_path, place, destination)) as relay:
+        await until(lambda: not condition(relay).is_elsewhere, what="an owner")
+        await send(relay, 0, EVENTS)
+        recorded_ms = await until_left(relay, "parked")
+        supervisor, store = relay.service.supervisor, relay.service._store
+        await supervisor.end(SALES, grace=Duration.parse("5s"))
+        assert isinstance(store, SqliteStore | PostgresStore)
+        for operators in (store._shared.reader, store._shared.searcher, store._shared.pager):
+            monkeypatch.setattr(operators, "read", read_for_ever)
+        tries = len(destination.requests)
+        await asyncio.wait_for(supervisor.begin(SALES), 30)
+        await until(lambda: len(destination.requests) > tries, what="a probe")
+        status = condition(relay)
+        monkeypatch.undo()
+        assert (status.state, status.since_ms) == ("parked", recorded_ms)
+        assert status.refusals == Refusals(None)
+        assert await dead(relay) == LOST

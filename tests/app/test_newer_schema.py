@@ -33,33 +33,29 @@ def sample(name: str) -> bytes:
 
 
 async def test_a_relay_ends_in_order_when_a_newer_one_migrates_the_schema_beyond_it(
-    tmp_path: Path, place: PostgresPlace
+    tmp_path: Path, place: PostgresPlace, destination: StubServer
 ) -> None:
     owners = "SELECT sink FROM relay.ownership WHERE holder IS NOT NULL"
-    async with StubServer() as destination:
-        destination.reply = lambda _: None
-        ended = pytest.raises(StoreTooNew, match="is number 9999, this relay knows up to")
-        with ended as error:
-            async with cluster(place, settings(tmp_path, place, destination)) as (member,):
-                relay = member.relay
-                assert (await relay.ask(sample("under way"))).status == 202
-                await until(lambda: len(destination.requests) == 1, what="the send")
-                migrate(place, oldest=9999)
-                async with asyncio.timeout(LOST_S):
-                    await until(lambda: relay.lines("relay.stopped") != [], what="its end")
-                (line,) = relay.lines("store.too_new")
-        assert line["reason"] == str(error.value)
-        assert place.rows(owners) == place.rows("SELECT name FROM relay.members") == []
-        assert place.rows("SELECT status, tries FROM relay.deliveries") == [("pending", 0)]
+    destination.reply = lambda _: None
+    ended = pytest.raises(StoreTooNew, match="is number 9999, this relay knows up to")
+    with ended as error:
+        async with cluster(place, settings(tmp_path, place, destination)) as (member,):
+            relay = member.relay
+            assert (await relay.ask(sample("under way"))).status == 202
+            await until(lambda: len(destination.requests) == 1, what="the send")
+            migrate(place, oldest=9999)
+            async with asyncio.timeout(LOST_S):
+                await until(lambda: relay.lines("relay.stopped") != [], what="its end")
+            (line,) = relay.lines("store.too_new")
+    assert line["reason"] == str(error.value)
+    assert place.rows(owners) == place.rows("SELECT name FROM relay.members") == []
+    assert place.rows("SELECT status, tries FROM relay.deliveries") == [("pending", 0)]
 
 
 async def test_a_relay_goes_on_when_the_migration_names_it(
-    tmp_path: Path, place: PostgresPlace
+    tmp_path: Path, place: PostgresPlace, destination: StubServer
 ) -> None:
-    async with (
-        StubServer() as destination,
-        cluster(place, settings(tmp_path, place, destination)) as (member,),
-    ):
+    async with cluster(place, settings(tmp_path, place, destination)) as (member,):
         migrate(place, oldest=schema.steps()[-1].number)
         surveys = place.rows("SELECT max(beat_at) FROM relay.members")
         await until(

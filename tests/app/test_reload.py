@@ -13,11 +13,18 @@ from relay.core.errors import StoreError
 from relay.delivery import configured_sink
 from relay.sinks.http import sink as http
 from relay.store.paused_sinks import PausedSinks
-from tests.app.reloading import body, document, ids, party, sink
+from tests.app.reloading import Party, body, document, ids, party, sink
 from tests.caller import Caller, head, post, signed
 from tests.operator import ADMIN, TOKEN
 from tests.service import OTHER_SECRET
 from tests.stub_server import Reply, StubServer, until
+
+
+@pytest.fixture
+async def there(tmp_path: Path, destination: StubServer) -> AsyncIterator[Party]:
+    """A relay with a sink `crm` at the destination."""
+    async with party(tmp_path, sink("crm", destination.url())) as there:
+        yield there
 
 
 async def test_an_added_sink_starts_and_the_others_keep_their_connections(tmp_path: Path) -> None:
@@ -39,56 +46,50 @@ async def test_an_added_sink_starts_and_the_others_keep_their_connections(tmp_pa
         assert line["added"] == "sink.bi"
 
 
-async def test_a_mistake_of_a_config_that_could_run_is_logged_and_used(tmp_path: Path) -> None:
-    async with (
-        StubServer() as destination,
-        party(tmp_path, sink("crm", destination.url())) as there,
-    ):
-        mistaken = sink("crm", destination.url(), "when = 'event == \"lead.captured\"'\n")
-        for _ in range(2):
-            await there.reload(mistaken)
-        (line,) = there.relay.lines("config.warning")  # once, though it was read twice
-        assert line["key"] == "sink[0] (crm).when"
-        assert line["reason"].startswith("lead.captured is read as a name")
-        assert line["advice"].startswith("the next release refuses this")
+async def test_a_mistake_of_a_config_that_could_run_is_logged_and_used(
+    destination: StubServer, there: Party
+) -> None:
+    mistaken = sink("crm", destination.url(), "when = 'event == \"lead.captured\"'\n")
+    for _ in range(2):
+        await there.reload(mistaken)
+    (line,) = there.relay.lines("config.warning")  # once, though it was read twice
+    assert line["key"] == "sink[0] (crm).when"
+    assert line["reason"].startswith("lead.captured is read as a name")
+    assert line["advice"].startswith("the next release refuses this")
 
 
-async def test_an_unchanged_sink_keeps_its_state_and_its_wait(tmp_path: Path) -> None:
-    async with (
-        StubServer() as destination,
-        party(tmp_path, sink("crm", destination.url())) as there,
-    ):
-        destination.reply = lambda _: Reply(404)
-        await there.send("a")
-        await there.relay.until_counted("relay_sink_state", "crm", "parked")
-        await there.reload(sink("crm", destination.url()), sink("bi", destination.url("/bi")))
-        crm, bi = (each["condition"] for each in (await there.operator.get("/sinks"))["sinks"])
-        assert (crm["state"], crm["last_error"]) == ("parked", "404: nothing is at this URL")
-        assert (bi["state"], bi["last_error"]) == ("active", None)
+async def test_an_unchanged_sink_keeps_its_state_and_its_wait(
+    destination: StubServer, there: Party
+) -> None:
+    destination.reply = lambda _: Reply(404)
+    await there.send("a")
+    await there.relay.until_counted("relay_sink_state", "crm", "parked")
+    await there.reload(sink("crm", destination.url()), sink("bi", destination.url("/bi")))
+    crm, bi = (each["condition"] for each in (await there.operator.get("/sinks"))["sinks"])
+    assert (crm["state"], crm["last_error"]) == ("parked", "404: nothing is at this URL")
+    assert (bi["state"], bi["last_error"]) == ("active", None)
 
 
-async def test_the_backlog_of_a_removed_sink_is_kept_for_its_return(tmp_path: Path) -> None:
-    async with (
-        StubServer() as destination,
-        party(tmp_path, sink("crm", destination.url())) as there,
-    ):
-        destination.reply = lambda _: Reply(404)
-        await there.send("a", "b")
-        await there.relay.until_counted("relay_sink_state", "crm", "parked")
-        changes = await there.reload()
-        assert changes["sinks"]["removed"] == ["crm"]
-        await until(
-            lambda: bool(there.relay.lines("sink.not_configured")), what="the line of the backlog"
-        )
-        (line,) = there.relay.lines("sink.not_configured")
-        assert (line["sink"], line["pending"]) == ("crm", 2)
-        assert "relay_sink_state{" not in await there.relay.metrics()
-        await there.send("c")
-        destination.requests.clear()
-        destination.reply = lambda _: Reply()
-        await there.reload(sink("crm", destination.url()))
-        await until(lambda: sorted(ids(destination)) == ["a", "b"], what="the backlog")
-        assert (await there.relay.counts("relay_sink_state"))["crm", "active"] == 1
+async def test_the_backlog_of_a_removed_sink_is_kept_for_its_return(
+    destination: StubServer, there: Party
+) -> None:
+    destination.reply = lambda _: Reply(404)
+    await there.send("a", "b")
+    await there.relay.until_counted("relay_sink_state", "crm", "parked")
+    changes = await there.reload()
+    assert changes["sinks"]["removed"] == ["crm"]
+    await until(
+        lambda: bool(there.relay.lines("sink.not_configured")), what="the line of the backlog"
+    )
+    (line,) = there.relay.lines("sink.not_configured")
+    assert (line["sink"], line["pending"]) == ("crm", 2)
+    assert "relay_sink_state{" not in await there.relay.metrics()
+    await there.send("c")
+    destination.requests.clear()
+    destination.reply = lambda _: Reply()
+    await there.reload(sink("crm", destination.url()))
+    await until(lambda: sorted(ids(destination)) == ["a", "b"], what="the backlog")
+    assert (await there.relay.counts("relay_sink_state"))["crm", "active"] == 1
 
 
 async def test_a_changed_sink_starts_when_the_sends_of_the_old_one_have_ended(
@@ -173,41 +174,37 @@ async def test_a_relay_stops_in_time_while_a_replaced_sink_still_hangs(tmp_path:
             await until(lambda: ids(well) == ["a"], what="the event after the restart")
 
 
-async def test_a_sink_that_gets_other_events_keeps_its_connection(tmp_path: Path) -> None:
-    async with (
-        StubServer() as destination,
-        party(tmp_path, sink("crm", destination.url())) as there,
-    ):
-        await there.send("a")
-        await until(lambda: ids(destination) == ["a"], what="the first event")
-        changes = await there.reload(sink("crm", destination.url(), 'events = ["video.ready"]'))
-        assert changes["rerouted"] == ["crm"]
-        assert changes["sinks"]["changed"] == []
-        await there.send("b")
-        assert (await there.relay.ask(post(body("c", "video.ready")))).status == 202
-        await until(lambda: ids(destination) == ["a", "c"], what="only what is asked for")
-        assert destination.accepted == 1
+async def test_a_sink_that_gets_other_events_keeps_its_connection(
+    destination: StubServer, there: Party
+) -> None:
+    await there.send("a")
+    await until(lambda: ids(destination) == ["a"], what="the first event")
+    changes = await there.reload(sink("crm", destination.url(), 'events = ["video.ready"]'))
+    assert changes["rerouted"] == ["crm"]
+    assert changes["sinks"]["changed"] == []
+    await there.send("b")
+    assert (await there.relay.ask(post(body("c", "video.ready")))).status == 202
+    await until(lambda: ids(destination) == ["a", "c"], what="only what is asked for")
+    assert destination.accepted == 1
 
 
-async def test_a_paused_sink_stays_paused_when_it_changes_or_comes_back(tmp_path: Path) -> None:
-    async with (
-        StubServer() as destination,
-        party(tmp_path, sink("crm", destination.url())) as there,
-    ):
-        await there.operator.post("/sinks/crm/pause")
-        await there.reload(sink("crm", destination.url("/other")))
-        await there.relay.until_counted("relay_sink_state", "crm", "paused")
-        await there.send("a")
-        await there.reload()
-        await there.reload(sink("crm", destination.url("/third")))
-        await there.relay.until_counted("relay_sink_state", "crm", "paused")
-        assert destination.requests == []
-        await there.operator.post("/sinks/crm/resume")
-        await until(lambda: ids(destination) == ["a"], what="the event")
+async def test_a_paused_sink_stays_paused_when_it_changes_or_comes_back(
+    destination: StubServer, there: Party
+) -> None:
+    await there.operator.post("/sinks/crm/pause")
+    await there.reload(sink("crm", destination.url("/other")))
+    await there.relay.until_counted("relay_sink_state", "crm", "paused")
+    await there.send("a")
+    await there.reload()
+    await there.reload(sink("crm", destination.url("/third")))
+    await there.relay.until_counted("relay_sink_state", "crm", "paused")
+    assert destination.requests == []
+    await there.operator.post("/sinks/crm/resume")
+    await until(lambda: ids(destination) == ["a"], what="the event")
 
 
 async def test_a_sink_that_is_resumed_during_a_reload_is_not_paused_by_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch, destination: StubServer, there: Party
 ) -> None:
     paused = PausedSinks.all
 
@@ -216,16 +213,12 @@ async def test_a_sink_that_is_resumed_during_a_reload_is_not_paused_by_it(
         await there.operator.post("/sinks/crm/resume")
         return found
 
-    async with (
-        StubServer() as destination,
-        party(tmp_path, sink("crm", destination.url())) as there,
-    ):
-        await there.operator.post("/sinks/crm/pause")
-        with monkeypatch.context() as patch:
-            patch.setattr(PausedSinks, "all", resumed_meanwhile)
-            await there.reload(sink("crm", destination.url("/other")))
-        await there.send("a")
-        await until(lambda: ids(destination) == ["a"], what="the event")
+    await there.operator.post("/sinks/crm/pause")
+    with monkeypatch.context() as patch:
+        patch.setattr(PausedSinks, "all", resumed_meanwhile)
+        await there.reload(sink("crm", destination.url("/other")))
+    await there.send("a")
+    await until(lambda: ids(destination) == ["a"], what="the event")
 
 
 async def test_sources_are_added_and_removed_with_their_series(tmp_path: Path) -> None:
@@ -244,13 +237,9 @@ async def test_sources_are_added_and_removed_with_their_series(tmp_path: Path) -
 
 
 async def test_a_request_is_handled_by_the_config_at_its_beginning(
-    tmp_path: Path,
+    destination: StubServer, there: Party
 ) -> None:
-    async with (
-        StubServer() as destination,
-        party(tmp_path, sink("crm", destination.url())) as there,
-        await there.relay.call() as caller,
-    ):
+    async with await there.relay.call() as caller:
         await _begin(caller, body("a"))
         await there.reload(server='max_body = "1KiB"')
         answer = await caller.ask(body("a")[-1:])
@@ -283,33 +272,29 @@ async def test_limits_and_the_admin_token_change_while_the_relay_runs(tmp_path: 
         await there.operator.get("/sinks")
 
 
-async def test_a_bad_config_changes_nothing_and_every_fault_is_reported(tmp_path: Path) -> None:
-    async with (
-        StubServer() as destination,
-        party(tmp_path, sink("crm", destination.url())) as there,
-    ):
-        problem = await there.reload(
-            sink("bi", destination.url("/bi"), 'rate = "often"'),
-            status=422,
-            server='max_body = "1B"',
-            more="odd = 1\n",
-        )
-        assert problem["status"] == 422
-        assert [fault["path"] for fault in problem["faults"]] == [
-            "server.max_body",
-            "sink[0] (bi).rate",
-            "sink[0] (bi).odd",
-        ]
-        assert all(fault["message"] for fault in problem["faults"])
-        assert await there.successful() == 0
-        (line,) = there.relay.lines("config.refused")
-        assert line["faults"] == "server.max_body, sink[0] (bi).rate, sink[0] (bi).odd"
-        await there.send("a")
-        await until(
-            lambda: ids(destination) == ["a"], what="the event at the sink of the old config"
-        )
-        await there.reload(sink("crm", destination.url()))
-        assert await there.successful() == 1
+async def test_a_bad_config_changes_nothing_and_every_fault_is_reported(
+    destination: StubServer, there: Party
+) -> None:
+    problem = await there.reload(
+        sink("bi", destination.url("/bi"), 'rate = "often"'),
+        status=422,
+        server='max_body = "1B"',
+        more="odd = 1\n",
+    )
+    assert problem["status"] == 422
+    assert [fault["path"] for fault in problem["faults"]] == [
+        "server.max_body",
+        "sink[0] (bi).rate",
+        "sink[0] (bi).odd",
+    ]
+    assert all(fault["message"] for fault in problem["faults"])
+    assert await there.successful() == 0
+    (line,) = there.relay.lines("config.refused")
+    assert line["faults"] == "server.max_body, sink[0] (bi).rate, sink[0] (bi).odd"
+    await there.send("a")
+    await until(lambda: ids(destination) == ["a"], what="the event at the sink of the old config")
+    await there.reload(sink("crm", destination.url()))
+    assert await there.successful() == 1
 
 
 @pytest.mark.parametrize("content", [b"[[", b"\xff", b"", None])
@@ -365,12 +350,12 @@ async def test_concurrent_reloads_run_one_after_another(tmp_path: Path) -> None:
 
 
 async def test_a_store_that_cannot_be_read_leaves_the_config_unchanged(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, destination: StubServer
 ) -> None:
     async def unable(_: object) -> Any:
         raise StoreError("the store cannot be read")
 
-    async with StubServer() as destination, party(tmp_path) as there:
+    async with party(tmp_path) as there:
         with monkeypatch.context() as patch:
             patch.setattr(PausedSinks, "all", unable)
             problem = await there.reload(sink("crm", destination.url()), status=503)
@@ -413,9 +398,9 @@ async def test_only_the_token_may_reload(tmp_path: Path) -> None:
 
 
 async def test_a_sink_that_can_no_longer_be_built_changes_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, destination: StubServer
 ) -> None:
-    async with StubServer() as destination, party(tmp_path) as there:
+    async with party(tmp_path) as there:
         made: list[str] = []
 
         def build(settings: http.Settings, clock: Any) -> Any:

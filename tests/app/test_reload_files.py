@@ -163,15 +163,14 @@ async def test_a_pipe_as_a_secret_is_read_once(tmp_path: Path) -> None:
         os.close(read_end)
 
 
-async def test_a_sink_is_replaced_when_its_certificates_change(tmp_path: Path) -> None:
+async def test_a_sink_is_replaced_when_its_certificates_change(
+    tmp_path: Path, destination: StubServer
+) -> None:
     authority = tmp_path / "ca.pem"
     pem = Path(certifi.where()).read_text(encoding="utf-8")
     authority.write_text(pem)
     crm = sink("crm", "https://127.0.0.1:9/", f'ca_file = "{authority}"')
-    async with (
-        StubServer() as destination,
-        party(tmp_path, crm, sink("bi", destination.url())) as there,
-    ):
+    async with party(tmp_path, crm, sink("bi", destination.url())) as there:
         authority.write_text(pem + "\n# of another day\n")
         await until(lambda: bool(there.relay.lines("config.reloaded")), what="the reload")
         (line,) = there.relay.lines("config.reloaded")

@@ -11,7 +11,6 @@ from typing import Any, Never
 
 import httpx
 import pytest
-import structlog
 
 from relay import config
 from relay.app.service import Service
@@ -26,12 +25,6 @@ from relay.store.sqlite.store import SqliteStore
 from tests.guarantees.process import http_client
 
 SECRET = "a-secret-of-the-test-0123456789abcdef"
-
-
-@pytest.fixture
-def lines() -> Iterator[list[Any]]:
-    with structlog.testing.capture_logs() as captured:
-        yield captured
 
 
 def document(folder: Path, **sinks: str) -> config.Config:

@@ -51,32 +51,30 @@ async def test_a_store_in_a_file_has_the_clock_of_the_machine(tmp_path: Path) ->
 
 @pytest.mark.long
 async def test_members_ten_minutes_behind_and_ahead_deliver_each_others_events_at_once(
-    tmp_path: Path, place: PostgresPlace
+    tmp_path: Path, place: PostgresPlace, destination: StubServer
 ) -> None:
-    async with StubServer() as destination:
-        # So many that each relay owns some.
-        others = "".join(
-            SINK.format(name=name, url=destination.url(f"/{name}"), more="") for name in "abc"
+    # So many that each relay owns some.
+    others = "".join(
+        SINK.format(name=name, url=destination.url(f"/{name}"), more="") for name in "abc"
+    )
+    configs = [
+        settings(tmp_path / name, place, destination, more=others) for name in ("behind", "ahead")
+    ]
+    clocks = [shifted(-MINUTES_10_S), shifted(MINUTES_10_S)]
+    async with cluster(place, *configs, clocks=clocks) as members:
+        for name, member in zip(("a", "b"), members, strict=True):
+            assert await send(member.relay, name) == 202
+        expected = {(path, name) for path in ("/", "/a", "/b", "/c") for name in "ab"}
+        await until(
+            lambda: received(destination) == expected,
+            what="both events at all sinks",
+            deadline_s=SOON_S,
         )
-        configs = [
-            settings(tmp_path / name, place, destination, more=others)
-            for name in ("behind", "ahead")
-        ]
-        clocks = [shifted(-MINUTES_10_S), shifted(MINUTES_10_S)]
-        async with cluster(place, *configs, clocks=clocks) as members:
-            for name, member in zip(("a", "b"), members, strict=True):
-                assert await send(member.relay, name) == 202
-            expected = {(path, name) for path in ("/", "/a", "/b", "/c") for name in "ab"}
-            await until(
-                lambda: received(destination) == expected,
-                what="both events at all sinks",
-                deadline_s=SOON_S,
-            )
-            for member, side in zip(members, ("behind the", "ahead of the"), strict=True):
-                (what,) = await said_of_clocks(member)
-                assert re.fullmatch(rf"this host's clock is 10 min \d+ s {side} database's", what)
-            offsets = [await each.relay.counts("relay_clock_offset_seconds") for each in members]
-            assert [round(each[()]) for each in offsets] == [-MINUTES_10_S, MINUTES_10_S]
+        for member, side in zip(members, ("behind the", "ahead of the"), strict=True):
+            (what,) = await said_of_clocks(member)
+            assert re.fullmatch(rf"this host's clock is 10 min \d+ s {side} database's", what)
+        offsets = [await each.relay.counts("relay_clock_offset_seconds") for each in members]
+        assert [round(each[()]) for each in offsets] == [-MINUTES_10_S, MINUTES_10_S]
 
 
 class Database:

@@ -1,23 +1,20 @@
-"""`relay audience`: the documented output, and hostile titles."""
+"""`relay audience`: refused options, and hostile titles."""
 
 import csv
 import json
-import re
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import orjson
 import pytest
 
 from relay.core import signature
-from tests.cli.scene import Scene, plain, staged
+from tests.cli.scene import Scene
 from tests.guarantees.process import SECRET, Relay, http_client
 from tests.operator import ADMIN
 
 pytestmark = pytest.mark.servers
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "audience.md"
 HOSTILE = (
     '=HYPERLINK("http://evil.example";"Report")',
     "+1+cmd|' /C calc'!A0",
@@ -30,38 +27,18 @@ HOSTILE = (
 )
 
 
-def documented() -> Iterator[tuple[str, list[str]]]:
-    """Return each command of the document with its documented output."""
-    for block in re.findall(r"```console\n(.*?)```", DOCUMENT.read_text("utf-8"), re.DOTALL):
-        for part in re.split(r"^\$ relay ", block, flags=re.MULTILINE)[1:]:
-            command, *lines = part.rstrip("\n").split("\n")
-            yield command, lines
-
-
-def undated(line: str) -> str:
-    return re.sub(r"^\d{4}-\d\d-\d\d\b", "<day>", plain(line))
-
-
-async def test_every_command_prints_the_documented_output(tmp_path: Path) -> None:
-    async with staged(tmp_path) as scene:
-        for command, lines in documented():
-            printed = await scene.run(command)
-            assert [undated(line) for line in printed] == [undated(line) for line in lines], command
-
-
-async def test_invalid_options_are_refused(tmp_path: Path) -> None:
-    async with staged(tmp_path) as scene:
-        for command, complaint in (
-            ("audience --by day --zone Europe", "Unknown time zone Europe"),
-            ("audience --zone Europe/Berlin", "zone applies only to by=day and by=hour"),
-            ("audience --json --csv", "exclude each other"),
-            ("audience --source nobody", "Unknown source nobody. Known: main."),
-            ("audience --since 2300-01-01", "No viewers and no leads yet."),
-            ("audience --video vid_43", "names the video vid_43; did you mean vid_42?"),
-            ("audience --video nope", "No counted event names the video nope."),
-            ("audience --video product", "--video takes an ID: Product tour is vid_42."),
-        ):
-            assert complaint in (await scene.run(command))[-1]
+async def test_invalid_options_are_refused(scene: Scene) -> None:
+    for command, complaint in (
+        ("audience --by day --zone Europe", "Unknown time zone Europe"),
+        ("audience --zone Europe/Berlin", "zone applies only to by=day and by=hour"),
+        ("audience --json --csv", "exclude each other"),
+        ("audience --source nobody", "Unknown source nobody. Known: main."),
+        ("audience --since 2300-01-01", "No viewers and no leads yet."),
+        ("audience --video vid_43", "names the video vid_43; did you mean vid_42?"),
+        ("audience --video nope", "No counted event names the video nope."),
+        ("audience --video product", "--video takes an ID: Product tour is vid_42."),
+    ):
+        assert complaint in (await scene.run(command))[-1]
 
 
 async def test_a_title_is_neither_a_spreadsheet_formula_nor_a_terminal_command(

@@ -9,7 +9,7 @@ import pytest
 
 from relay.core.event import KINDS, WEBHOOK_TEST
 from tests.cli.scene import Scene
-from tests.cli.sender import HOOK, developing, receiving
+from tests.cli.sender import HOOK, Developer, developing, receiving
 from tests.stub_server import Reply, Request, StubServer, until
 
 pytestmark = pytest.mark.servers
@@ -28,15 +28,13 @@ relay: check `endpoint` and `base_url` of its [source.api]
 
 
 async def test_register_keeps_the_secret_and_says_what_to_put_into_the_config(
-    tmp_path: Path,
+    tmp_path: Path, developer: Developer
 ) -> None:
-    async with developing(tmp_path) as developer:
-        developer.write()
-        done = await developer.run(
-            f"endpoint register --url {HOOK} --events lead.captured,video.watched "
-            "--secret-file secret"
-        )
-        ((endpoint, record),) = developer.served.sandbox.workspace.endpoints.items()
+    developer.write()
+    done = await developer.run(
+        f"endpoint register --url {HOOK} --events lead.captured,video.watched --secret-file secret"
+    )
+    ((endpoint, record),) = developer.served.sandbox.workspace.endpoints.items()
     assert done.exit_code == 0
     assert (record.url, record.events) == (HOOK, ["lead.captured", "video.watched"])
     assert developer.secret.read_text(encoding="utf-8") == f"{record.secret}\n"
@@ -69,11 +67,10 @@ async def test_register_refuses_a_file_that_it_cannot_write_before_it_asks(tmp_p
     assert (tmp_path / "full").read_text(encoding="utf-8") == "the-secret-of-another-endpoint"
 
 
-async def test_a_refused_registration_leaves_nothing(tmp_path: Path) -> None:
-    async with developing(tmp_path) as developer:
-        developer.is_admin = False
-        developer.write()
-        done = await developer.run(f"endpoint register --url {HOOK} --secret-file secret")
+async def test_a_refused_registration_leaves_nothing(tmp_path: Path, developer: Developer) -> None:
+    developer.is_admin = False
+    developer.write()
+    done = await developer.run(f"endpoint register --url {HOOK} --secret-file secret")
     assert done.exit_code == 1
     assert done.output.startswith("relay: the video service's API: no access\n")
     assert [path.name for path in tmp_path.iterdir()] == ["config.toml"]
@@ -102,22 +99,20 @@ async def test_the_secret_is_in_its_file_before_anything_else_can_fail(tmp_path:
 
 
 async def test_an_answer_without_a_secret_says_that_the_endpoint_may_be_there(
-    tmp_path: Path,
+    developer: Developer,
 ) -> None:
-    async with developing(tmp_path) as developer:
-        developer.write()
-        await developer.served.control("answers", {"drop": ["secret"]})
-        done = await developer.run(f"endpoint register --url {HOOK} --secret-file secret")
+    developer.write()
+    await developer.served.control("answers", {"drop": ["secret"]})
+    done = await developer.run(f"endpoint register --url {HOOK} --secret-file secret")
     assert done.exit_code == 1
     assert "broken answer" in done.output
     assert "may have been created nevertheless" in done.output
     assert not developer.secret.exists()
 
 
-async def test_another_endpoint_with_the_same_url_is_named(tmp_path: Path) -> None:
-    async with developing(tmp_path) as developer:
-        first = await developer.register()
-        done = await developer.run(f"endpoint register --url {HOOK} --secret-file other")
+async def test_another_endpoint_with_the_same_url_is_named(developer: Developer) -> None:
+    first = await developer.register()
+    done = await developer.run(f"endpoint register --url {HOOK} --secret-file other")
     assert f"{first} has the same URL" in done.output
 
 
@@ -156,9 +151,9 @@ async def test_an_endpoint_is_shown_tested_and_removed(tmp_path: Path) -> None:
 
 
 async def test_a_removal_is_told_to_the_relay_and_its_status_says_that_nothing_can_arrive(
-    tmp_path: Path,
+    developer: Developer,
 ) -> None:
-    async with developing(tmp_path) as developer, receiving(developer) as (_, endpoint):
+    async with receiving(developer) as (_, endpoint):
         before = json.loads((await developer.run("status --json")).output)
         removed = await developer.run("endpoint remove")
         after = json.loads((await developer.run("status --json")).output)
@@ -180,8 +175,8 @@ async def test_a_removal_is_told_to_the_relay_and_its_status_says_that_nothing_c
     assert replaced["problems"] == []
 
 
-async def test_a_registration_ends_the_finding_of_a_removal(tmp_path: Path) -> None:
-    async with developing(tmp_path) as developer, receiving(developer) as (relay, _):
+async def test_a_registration_ends_the_finding_of_a_removal(developer: Developer) -> None:
+    async with receiving(developer) as (relay, _):
         await developer.run("endpoint remove")
         assert (await developer.run("status")).exit_code == 1
         await developer.run(f"endpoint register --url {relay.url} --secret-file another")
@@ -189,11 +184,10 @@ async def test_a_registration_ends_the_finding_of_a_removal(tmp_path: Path) -> N
 
 
 async def test_a_removal_without_a_relay_says_that_its_status_will_not_show_it(
-    tmp_path: Path,
+    developer: Developer,
 ) -> None:
-    async with developing(tmp_path) as developer:
-        await developer.register()
-        removed = await developer.run("endpoint remove")
+    await developer.register()
+    removed = await developer.run("endpoint remove")
     assert removed.exit_code == 0
     assert "The running relay was not notified, so its status does not show it: " in removed.output
 
@@ -212,103 +206,93 @@ async def test_a_removal_without_a_relay_says_that_its_status_will_not_show_it(
     ],
 )
 async def test_a_public_url_without_tls_is_warned_of(
-    tmp_path: Path, url: str, is_warned: bool
+    url: str, is_warned: bool, developer: Developer
 ) -> None:
-    async with developing(tmp_path) as developer:
-        developer.write()
-        done = await developer.run(f"endpoint register --url {url} --secret-file secret")
+    developer.write()
+    done = await developer.run(f"endpoint register --url {url} --secret-file secret")
     assert done.exit_code == 0, done.output
     assert ("warning: the URL is not https" in done.output) == is_warned
 
 
-async def test_events_are_shown_and_changed(tmp_path: Path) -> None:
-    async with developing(tmp_path) as developer:
-        endpoint = await developer.register()
-        events = developer.served.sandbox.workspace.endpoints[endpoint].events
-        shown = await developer.run("endpoint events")
-        assert shown.output == f"main: {endpoint} receives all events\n"
-        await developer.run("endpoint events --set lead.captured,video.ready")
-        assert developer.served.sandbox.workspace.endpoints[endpoint].events == [
-            "lead.captured",
-            "video.ready",
-        ]
-        await developer.run("endpoint events --set all")
-        assert developer.served.sandbox.workspace.endpoints[endpoint].events == events == []
+async def test_events_are_shown_and_changed(developer: Developer) -> None:
+    endpoint = await developer.register()
+    events = developer.served.sandbox.workspace.endpoints[endpoint].events
+    shown = await developer.run("endpoint events")
+    assert shown.output == f"main: {endpoint} receives all events\n"
+    await developer.run("endpoint events --set lead.captured,video.ready")
+    assert developer.served.sandbox.workspace.endpoints[endpoint].events == [
+        "lead.captured",
+        "video.ready",
+    ]
+    await developer.run("endpoint events --set all")
+    assert developer.served.sandbox.workspace.endpoints[endpoint].events == events == []
 
 
-async def test_events_come_from_the_sinks(tmp_path: Path) -> None:
-    async with developing(tmp_path) as developer:
-        developer.rest = SINK.format("a", '"video.*"', "") + SINK.format(
-            "b", '"lead.captured", "webhook.test"', 'sources = ["main"]\n'
-        )
-        endpoint = await developer.register()
-        done = await developer.run("endpoint events --from-sinks")
-        assert done.exit_code == 0, done.output
-        kinds = developer.served.sandbox.workspace.endpoints[endpoint].events
-        assert kinds == [kind for kind in KINDS if kind != WEBHOOK_TEST]
-        done = await developer.run("endpoint events --set video.ready")
-        assert "sinks also want video.created, video.failed" in done.output
-        developer.rest = SINK.format("all", '"*"', "")
-        developer.write(endpoint)
-        await developer.run("endpoint events --from-sinks")
-        assert developer.served.sandbox.workspace.endpoints[endpoint].events == []
+async def test_events_come_from_the_sinks(developer: Developer) -> None:
+    developer.rest = SINK.format("a", '"video.*"', "") + SINK.format(
+        "b", '"lead.captured", "webhook.test"', 'sources = ["main"]\n'
+    )
+    endpoint = await developer.register()
+    done = await developer.run("endpoint events --from-sinks")
+    assert done.exit_code == 0, done.output
+    kinds = developer.served.sandbox.workspace.endpoints[endpoint].events
+    assert kinds == [kind for kind in KINDS if kind != WEBHOOK_TEST]
+    done = await developer.run("endpoint events --set video.ready")
+    assert "sinks also want video.created, video.failed" in done.output
+    developer.rest = SINK.format("all", '"*"', "")
+    developer.write(endpoint)
+    await developer.run("endpoint events --from-sinks")
+    assert developer.served.sandbox.workspace.endpoints[endpoint].events == []
 
 
-async def test_an_empty_list_of_kinds_does_not_mean_all_kinds(tmp_path: Path) -> None:
-    async with developing(tmp_path) as developer:
-        developer.rest = SINK.format("a", '"webhook.test"', "")
-        endpoint = await developer.register(more=" --events lead.captured")
-        done = await developer.run("endpoint events --from-sinks")
-        assert done.exit_code == 1
-        assert "no sink takes an event of source main" in done.output
-        for text, fault in (
-            ("", '"" is no kind. Expected `all`, or of: video.created'),
-            (",", '"" is no kind. Expected'),
-            ("leads.captured", '"leads.captured" is no kind; did you mean lead.captured? Expected'),
-            ("webhook.test", '"webhook.test" is no kind'),
-            ("all,video.ready", "`all` excludes other kinds"),
-        ):
-            done = await developer.run(f"endpoint events --set={text}")
-            assert (done.exit_code, fault in done.output) == (2, True), done.output
-        events = developer.served.sandbox.workspace.endpoints[endpoint].events
-        assert events == ["lead.captured"]
+async def test_an_empty_list_of_kinds_does_not_mean_all_kinds(developer: Developer) -> None:
+    developer.rest = SINK.format("a", '"webhook.test"', "")
+    endpoint = await developer.register(more=" --events lead.captured")
+    done = await developer.run("endpoint events --from-sinks")
+    assert done.exit_code == 1
+    assert "no sink takes an event of source main" in done.output
+    for text, fault in (
+        ("", '"" is no kind. Expected `all`, or of: video.created'),
+        (",", '"" is no kind. Expected'),
+        ("leads.captured", '"leads.captured" is no kind; did you mean lead.captured? Expected'),
+        ("webhook.test", '"webhook.test" is no kind'),
+        ("all,video.ready", "`all` excludes other kinds"),
+    ):
+        done = await developer.run(f"endpoint events --set={text}")
+        assert (done.exit_code, fault in done.output) == (2, True), done.output
+    events = developer.served.sandbox.workspace.endpoints[endpoint].events
+    assert events == ["lead.captured"]
 
 
-async def test_a_refusal_of_the_api_comes_with_its_remedy(tmp_path: Path) -> None:
-    async with developing(tmp_path) as developer:
-        endpoint = await developer.register()
-        developer.is_admin = False
-        developer.write(endpoint)
-        done = await developer.run("endpoint show")
-        assert (
-            "no access\nrelay: give its [source.api] a `key` with the access Admin" in done.output
-        )
-        developer.is_admin = True
-        developer.write("wh_none")
-        done = await developer.run("endpoint show")
-        assert (
-            "not found\nrelay: check `endpoint` and `base_url` of its [source.api]" in done.output
-        )
-        text = developer.config.read_text(encoding="utf-8")
-        developer.config.write_text(text.replace('key = "', 'key = "x'), encoding="utf-8")
-        done = await developer.run("endpoint show")
-        assert "key refused\nrelay: check `key` of its [source.api]" in done.output
+async def test_a_refusal_of_the_api_comes_with_its_remedy(developer: Developer) -> None:
+    endpoint = await developer.register()
+    developer.is_admin = False
+    developer.write(endpoint)
+    done = await developer.run("endpoint show")
+    assert "no access\nrelay: give its [source.api] a `key` with the access Admin" in done.output
+    developer.is_admin = True
+    developer.write("wh_none")
+    done = await developer.run("endpoint show")
+    assert "not found\nrelay: check `endpoint` and `base_url` of its [source.api]" in done.output
+    text = developer.config.read_text(encoding="utf-8")
+    developer.config.write_text(text.replace('key = "', 'key = "x'), encoding="utf-8")
+    done = await developer.run("endpoint show")
+    assert "key refused\nrelay: check `key` of its [source.api]" in done.output
 
 
-async def test_a_missing_api_or_endpoint_is_named(tmp_path: Path) -> None:
-    async with developing(tmp_path) as developer:
-        developer.write()
-        for command, message in (
-            ("endpoint show", "has no endpoint; put in the id"),
-            ("endpoint show --source other", "source other has no [source.api]; the sources with"),
-        ):
-            done = await developer.run(command)
-            assert (done.exit_code, message in done.output) == (1, True), done.output
-        text = developer.config.read_text(encoding="utf-8")
-        developer.config.write_text(text.replace("[source.api]", "[source.ap]"), encoding="utf-8")
-        assert "no source has a [source.api]" in (await developer.run("endpoint show")).output
-        developer.config.write_text(text + text.replace('"main"', '"b"'), encoding="utf-8")
-        assert "give --source, one of: main, b" in (await developer.run("endpoint show")).output
-        developer.config.write_text(text.replace("http://", "ftp://"), encoding="utf-8")
-        done = await developer.run("endpoint show")
-        assert (done.exit_code, "api.base_url: expected a URL" in done.output) == (78, True)
+async def test_a_missing_api_or_endpoint_is_named(developer: Developer) -> None:
+    developer.write()
+    for command, message in (
+        ("endpoint show", "has no endpoint; put in the id"),
+        ("endpoint show --source other", "source other has no [source.api]; the sources with"),
+    ):
+        done = await developer.run(command)
+        assert (done.exit_code, message in done.output) == (1, True), done.output
+    text = developer.config.read_text(encoding="utf-8")
+    developer.config.write_text(text.replace("[source.api]", "[source.ap]"), encoding="utf-8")
+    assert "no source has a [source.api]" in (await developer.run("endpoint show")).output
+    developer.config.write_text(text + text.replace('"main"', '"b"'), encoding="utf-8")
+    assert "give --source, one of: main, b" in (await developer.run("endpoint show")).output
+    developer.config.write_text(text.replace("http://", "ftp://"), encoding="utf-8")
+    done = await developer.run("endpoint show")
+    assert (done.exit_code, "api.base_url: expected a URL" in done.output) == (78, True)

@@ -35,9 +35,9 @@ async def arrives(developer: Developer, relay: Relay, endpoint: str) -> None:
 
 
 async def test_a_rotation_says_its_steps_and_leaves_nothing_beside_the_secret(
-    tmp_path: Path,
+    developer: Developer,
 ) -> None:
-    async with developing(tmp_path) as developer, receiving(developer) as (relay, endpoint):
+    async with receiving(developer) as (relay, endpoint):
         before = developer.secret_of(endpoint)
         done = await developer.run(RUN)
         assert done.exit_code == 0, done.output
@@ -80,9 +80,9 @@ async def test_mode_and_owner_of_the_secrets_file_stay(tmp_path: Path) -> None:
 
 
 async def test_a_secret_that_cannot_be_written_is_refused_before_anything_changes(
-    tmp_path: Path,
+    developer: Developer,
 ) -> None:
-    async with developing(tmp_path) as developer, receiving(developer) as (relay, endpoint):
+    async with receiving(developer) as (relay, endpoint):
         before = developer.secret_of(endpoint)
         text, reference = relay.config.read_text(encoding="utf-8"), f'"file:{developer.secret}"'
         for secrets, cause in (
@@ -104,8 +104,8 @@ async def test_a_secret_that_cannot_be_written_is_refused_before_anything_change
         assert status.output == "main: no rotation, or it has expired.\n"
 
 
-async def test_a_label_says_which_secret_changes(tmp_path: Path) -> None:
-    async with developing(tmp_path) as developer, receiving(developer) as (relay, endpoint):
+async def test_a_label_says_which_secret_changes(developer: Developer) -> None:
+    async with receiving(developer) as (relay, endpoint):
         text = relay.config.read_text(encoding="utf-8")
         reference = f'"file:{developer.secret}"'
         table = f'"env:PATH", {{ secret = {reference}, label = "new" }}'
@@ -116,8 +116,8 @@ async def test_a_label_says_which_secret_changes(tmp_path: Path) -> None:
         assert in_use(developer, endpoint)
 
 
-async def test_a_failure_before_the_change_changes_nothing(tmp_path: Path) -> None:
-    async with developing(tmp_path) as developer, receiving(developer) as (relay, endpoint):
+async def test_a_failure_before_the_change_changes_nothing(developer: Developer) -> None:
+    async with receiving(developer) as (relay, endpoint):
         before = developer.secret_of(endpoint)
 
         async def refused(cause: str) -> None:
@@ -140,8 +140,8 @@ async def test_a_failure_before_the_change_changes_nothing(tmp_path: Path) -> No
         await refused("cannot connect to the relay")
 
 
-async def test_a_lost_answer_requires_another_rotation(tmp_path: Path) -> None:
-    async with developing(tmp_path) as developer, receiving(developer) as (_, endpoint):
+async def test_a_lost_answer_requires_another_rotation(developer: Developer) -> None:
+    async with receiving(developer) as (_, endpoint):
         before = developer.secret_of(endpoint)
         await developer.served.control("answers", {"drop": ["secret"]})
         done = await developer.run(RUN)
@@ -163,8 +163,8 @@ async def test_a_lost_answer_requires_another_rotation(tmp_path: Path) -> None:
         assert "was interrupted" not in (await developer.run(RUN)).output
 
 
-async def test_an_answer_that_is_lost_once_is_asked_for_again(tmp_path: Path) -> None:
-    async with developing(tmp_path) as developer, receiving(developer) as (_, endpoint):
+async def test_an_answer_that_is_lost_once_is_asked_for_again(developer: Developer) -> None:
+    async with receiving(developer) as (_, endpoint):
         before = developer.secret_of(endpoint)
         await developer.served.control("answers", {"drop": ["secret"]})
         running = asyncio.create_task(developer.run(RUN))
@@ -178,8 +178,8 @@ async def test_an_answer_that_is_lost_once_is_asked_for_again(tmp_path: Path) ->
         assert in_use(developer, endpoint)
 
 
-async def test_a_refused_config_is_finished_by_the_next_run(tmp_path: Path) -> None:
-    async with developing(tmp_path) as developer, receiving(developer) as (relay, endpoint):
+async def test_a_refused_config_is_finished_by_the_next_run(developer: Developer) -> None:
+    async with receiving(developer) as (relay, endpoint):
         text = relay.config.read_text(encoding="utf-8")
         relay.config.write_text(f"{text}\n[log]\nlevel = 'loud'\n", encoding="utf-8")
         done = await developer.run(RUN)
@@ -195,8 +195,8 @@ async def test_a_refused_config_is_finished_by_the_next_run(tmp_path: Path) -> N
         await arrives(developer, relay, endpoint)
 
 
-async def test_the_relay_is_found_by_url_and_token(tmp_path: Path) -> None:
-    async with developing(tmp_path) as developer, receiving(developer) as (relay, endpoint):
+async def test_the_relay_is_found_by_url_and_token(developer: Developer) -> None:
+    async with receiving(developer) as (relay, endpoint):
         text = relay.config.read_text(encoding="utf-8")
         relay.config.write_text(
             text.replace(str(relay.admin_port), "1").replace(ADMIN, ""), encoding="utf-8"
@@ -210,9 +210,9 @@ async def test_the_relay_is_found_by_url_and_token(tmp_path: Path) -> None:
 
 
 async def test_a_relay_that_dies_during_a_rotation_has_the_new_secret_after_its_start(
-    tmp_path: Path,
+    tmp_path: Path, developer: Developer
 ) -> None:
-    async with developing(tmp_path) as developer, receiving(developer) as (relay, endpoint):
+    async with receiving(developer) as (relay, endpoint):
         await developer.served.control("answers", {"slow": 1.0})
         running = asyncio.create_task(developer.run(RUN))
         await until((tmp_path / ".secret.rotation").exists, what="the question to the API")

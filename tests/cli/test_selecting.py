@@ -17,13 +17,7 @@ from tests.operator import ADMIN, TOKEN
 from tests.service import Relay
 from tests.stub_server import Reply, StubServer, until
 
-SINK = """
-[[sink]]
-name = "crm"
-type = "http"
-url = "{url}"
-{more}
-"""
+SINK = service.SINK.format(name="crm", url="{url}", more="{more}")
 
 Run = Callable[..., Coroutine[None, None, Result]]
 
@@ -83,8 +77,8 @@ async def test_the_next_page_command_keeps_every_option(tmp_path: Path) -> None:
         assert letters == every
 
 
-async def test_the_cursor_is_in_the_json(tmp_path: Path) -> None:
-    async with StubServer() as destination, commanding(tmp_path, destination) as (relay, run):
+async def test_the_cursor_is_in_the_json(tmp_path: Path, destination: StubServer) -> None:
+    async with commanding(tmp_path, destination) as (relay, run):
         await send(relay, body("a"), body("b"), body("c"))
         page = json.loads((await run("events", "list", "--limit", "2", "--json")).output)
         rest = await run("events", "list", "--before", str(page["next"]), "--json")
@@ -92,8 +86,8 @@ async def test_the_cursor_is_in_the_json(tmp_path: Path) -> None:
         assert json.loads((await run("replays", "list", "--json")).output)["next"] is None
 
 
-async def test_an_unambiguous_id_prefix_is_enough(tmp_path: Path) -> None:
-    async with StubServer() as destination, commanding(tmp_path, destination) as (relay, run):
+async def test_an_unambiguous_id_prefix_is_enough(tmp_path: Path, destination: StubServer) -> None:
+    async with commanding(tmp_path, destination) as (relay, run):
         await send(relay, body("evt_1"), body("evt_12"), body("evt_2"))
         assert "event     evt_2\n" in (await run("events", "show", "evt_2")).output
         assert "event     evt_12\n" in (await run("events", "show", "evt_12")).output

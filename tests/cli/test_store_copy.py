@@ -6,7 +6,7 @@ import os
 import signal
 import sqlite3
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from itertools import count
 from pathlib import Path
@@ -36,13 +36,6 @@ Copy = Callable[..., Result]
 
 
 @pytest.fixture
-def place() -> Iterator[PostgresPlace]:
-    place = PostgresPlace()
-    yield place
-    place.drop()
-
-
-@pytest.fixture
 def path(tmp_path: Path) -> Path:
     path = tmp_path / "relay.db"
     asyncio.run(fill(path))
@@ -58,23 +51,23 @@ async def fill(path: Path) -> None:
 
 
 @pytest.fixture
-def copy(tmp_path: Path, path: Path, place: PostgresPlace) -> Copy:
+def copy(tmp_path: Path, path: Path, postgres_place: PostgresPlace) -> Copy:
     old, new = tmp_path / "old.toml", tmp_path / "new.toml"
     old.write_text(f'[store]\npath = "{path}"\n{SOURCE}', encoding="utf-8")
     new.write_text(
         '[store]\ntype = "postgres"\ndsn = "env:DATABASE_URL"\n'
-        f'schema = "{place.schema}"\n{SOURCE}',
+        f'schema = "{postgres_place.schema}"\n{SOURCE}',
         encoding="utf-8",
     )
 
     def copy(*arguments: str, config: Path = old, to: Path = new) -> Result:
         command = ["store", "copy", "--config", str(config), "--to", str(to), *arguments]
-        return CliRunner().invoke(main, command, env={"DATABASE_URL": place.server.dsn})
+        return CliRunner().invoke(main, command, env={"DATABASE_URL": postgres_place.server.dsn})
 
     return copy
 
 
-def test_each_table_is_listed_with_its_rows(copy: Copy, place: PostgresPlace) -> None:
+def test_each_table_is_listed_with_its_rows(copy: Copy, postgres_place: PostgresPlace) -> None:
     result = copy()
     assert result.exit_code == 0, result.output
     rows = [line.split(maxsplit=2) for line in result.stdout.splitlines()]
@@ -84,7 +77,7 @@ def test_each_table_is_listed_with_its_rows(copy: Copy, place: PostgresPlace) ->
     assert f"events: {EVENTS} rows copied" in said
     assert "events: comparing" in said
     assert "Start the relay with the new config" in result.stdout
-    assert place.rows("SELECT count(*) FROM relay.events") == [(EVENTS,)]
+    assert postgres_place.rows("SELECT count(*) FROM relay.events") == [(EVENTS,)]
 
 
 def test_the_tables_are_available_as_json(copy: Copy) -> None:
@@ -102,7 +95,7 @@ def test_a_copy_that_differs_exits_with_1(copy: Copy, monkeypatch: pytest.Monkey
     assert "drop the schema, and copy again" in result.stdout
 
 
-async def test_a_killed_copy_goes_on(copy: Copy, path: Path, place: PostgresPlace) -> None:
+async def test_a_killed_copy_goes_on(copy: Copy, path: Path, postgres_place: PostgresPlace) -> None:
     columns = "(seq, source, id, kind, received_at, digest)"
     rows = ((number, "main", f"more_{number}", "x", 0, b"") for number in range(100, MANY))
     with closing(sqlite3.connect(path)) as db, db:
@@ -110,7 +103,7 @@ async def test_a_killed_copy_goes_on(copy: Copy, path: Path, place: PostgresPlac
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "relay", "store", "copy"),
         *("--config", str(path.with_name("old.toml")), "--to", str(path.with_name("new.toml"))),
-        env={**os.environ, "DATABASE_URL": place.server.dsn},
+        env={**os.environ, "DATABASE_URL": postgres_place.server.dsn},
         stderr=asyncio.subprocess.PIPE,
     )
     assert process.stderr is not None
@@ -119,7 +112,7 @@ async def test_a_killed_copy_goes_on(copy: Copy, path: Path, place: PostgresPlac
             process.kill()
             break
     assert await process.wait() == -signal.SIGKILL
-    ((before,),) = place.rows("SELECT count(*) FROM relay.events")
+    ((before,),) = postgres_place.rows("SELECT count(*) FROM relay.events")
     assert 0 < before < MANY - 100 + EVENTS
     result = await asyncio.to_thread(copy)
     assert result.exit_code == 0, result.output

@@ -86,11 +86,10 @@ async def test_the_first_failed_attempt_is_shown_in_detail(tmp_path: Path) -> No
     assert accepted["at"] <= tried["at"]
 
 
-async def test_stored_and_live_activity_meet_without_gap_or_duplicate(tmp_path: Path) -> None:
-    async with (
-        StubServer() as destination,
-        running(tmp_path, destination, ["crm", "billing"]) as relay,
-    ):
+async def test_stored_and_live_activity_meet_without_gap_or_duplicate(
+    tmp_path: Path, destination: StubServer
+) -> None:
+    async with running(tmp_path, destination, ["crm", "billing"]) as relay:
         ids = [f"e{number}" for number in range(150)]
 
         async def send() -> None:
@@ -109,11 +108,8 @@ async def test_stored_and_live_activity_meet_without_gap_or_duplicate(tmp_path: 
     assert set(activities) == expected
 
 
-async def test_only_matching_activity_is_shown(tmp_path: Path) -> None:
-    async with (
-        StubServer() as destination,
-        running(tmp_path, destination, ["crm", "billing"]) as relay,
-    ):
+async def test_only_matching_activity_is_shown(tmp_path: Path, destination: StubServer) -> None:
+    async with running(tmp_path, destination, ["crm", "billing"]) as relay:
         await post(relay.url, lead("a"))
         await until(lambda: len(destination.requests) == 2, what="both deliveries")
         async with tailing(relay, "--since", "1h", "--sink", "crm", "--event", "lead.*") as tail:
@@ -162,8 +158,8 @@ async def test_it_ends_with_its_reader_although_nothing_happens(tmp_path: Path) 
     assert (process.returncode, stderr) == (1, b"")
 
 
-async def test_an_unknown_sink_is_an_error(tmp_path: Path) -> None:
-    async with StubServer() as destination, running(tmp_path, destination, ["crm"]) as relay:
+async def test_an_unknown_sink_is_an_error(tmp_path: Path, destination: StubServer) -> None:
+    async with running(tmp_path, destination, ["crm"]) as relay:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "relay", "events", "tail", "--sink", "crmm"),
             *("--config", str(relay.config)),

@@ -177,11 +177,10 @@ async def test_a_refused_connection_names_the_address() -> None:
     ],
 )
 async def test_a_relay_of_another_version_is_reported_with_both_versions(
-    reply: Reply, message: str
+    reply: Reply, message: str, destination: StubServer
 ) -> None:
-    async with StubServer() as destination:
-        destination.reply = lambda _: reply
-        result = await run("sinks", "list", "--url", destination.url(), "--token", "a-token")
+    destination.reply = lambda _: reply
+    result = await run("sinks", "list", "--url", destination.url(), "--token", "a-token")
     assert result.exit_code == 1
     assert message in result.stderr
     assert f"this command has version {__version__}, the relay at " in result.stderr

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from relay.core import sample_events
 from relay.core.acceptance import THRESHOLD, Backpressure
-from relay.core.config_values import Duration, Rate, Size
+from relay.core.config_values import Duration, Rate
 from relay.core.delivery import Delivery, Settlement, SinkResponse
 from relay.core.delivery_credit import ACKNOWLEDGEMENTS_PER_DELIVERY
 from relay.core.errors import Temporary
@@ -22,11 +22,10 @@ from relay.core.routing import Verdict
 from relay.core.sink import BatchSettings, BatchSink, Enricher, Outcomes, SinkSettings
 from relay.delivery.dispatcher import Dispatcher
 from relay.store import LeasedBatch, Offer, Tier
-from relay.store.sqlite.opening import open_store
-from relay.store.sqlite.settings import SqliteSettings
 from relay.store.sqlite.store import SqliteStore
 from relay.telemetry.activity_stream import ActivityStream
 from relay.telemetry.metrics import Metrics
+from tests.store.places import opened
 from tests.virtual_time import LoopClock
 
 SINK = "sales"
@@ -313,10 +312,7 @@ async def working(
     sink = sink or ScriptedSink()
     kind = BatchSettings if isinstance(sink, BatchSink) else SinkSettings
     clock = LoopClock()
-    store = await open_store(
-        SqliteSettings(path=str(folder / "relay.db"), min_free=Size.parse("1B")), clock=clock
-    )
-    try:
+    async with opened(folder / "relay.db", clock) as store:
         table = kind(name=SINK, type="http", **settings)
         bench = Bench(folder, store, clock, sink, table, enricher=enricher)
         async with asyncio.TaskGroup() as tasks:
@@ -325,5 +321,3 @@ async def working(
                 await asyncio.sleep(0)
             yield bench
             await bench.dispatcher.drain(Duration.parse("1s"))
-    finally:
-        await store.close()

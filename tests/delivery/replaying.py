@@ -10,19 +10,17 @@ from typing import Any
 
 import orjson
 
-from relay.core.config_values import Size
 from relay.core.delivery import Result
 from relay.core.event import Event
 from relay.core.routing import Route, Verdict
 from relay.delivery.replayer import Replayer
 from relay.store.replays import Replay
 from relay.store.selection import Selection
-from relay.store.sqlite.opening import open_store
-from relay.store.sqlite.settings import SqliteSettings
 from relay.store.sqlite.store import SqliteStore
 from relay.telemetry.activity_stream import ActivityStream
 from tests.conftest import NOW_MS
 from tests.store.conformance import settlement
+from tests.store.places import opened
 from tests.virtual_time import LoopClock
 
 TAKEN_AT_ONCE = 50
@@ -133,14 +131,12 @@ class Bench:
 @asynccontextmanager
 async def replaying(folder: Path, *sinks: str) -> AsyncIterator[Bench]:
     """Run a replayer on the folder's store, and cancel it at the end of the block."""
-    settings = SqliteSettings(path=str(folder / "relay.db"), min_free=Size.parse("1B"))
-    store = await open_store(settings, clock=LoopClock())
-    bench = Bench(folder / "relay.db", store, *(sinks or ("sales",)))
-    running = asyncio.create_task(bench.replayer.run())
-    try:
-        yield bench
-    finally:
-        running.cancel()
-        with suppress(asyncio.CancelledError):
-            await running
-        await store.close()
+    async with opened(folder / "relay.db", LoopClock()) as store:
+        bench = Bench(folder / "relay.db", store, *(sinks or ("sales",)))
+        running = asyncio.create_task(bench.replayer.run())
+        try:
+            yield bench
+        finally:
+            running.cancel()
+            with suppress(asyncio.CancelledError):
+                await running

@@ -1,11 +1,10 @@
 """Whatever a sink raises, an attempt returns a response and a `SinkError` or none."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
-import structlog
 
 from relay.core.config_values import Duration
 from relay.core.delivery import SinkResponse
@@ -19,12 +18,6 @@ from tests.virtual_time import LoopClock
 
 LIMIT = Duration.parse("10s")
 SECRET = "jane.doe@example.com"
-
-
-@pytest.fixture
-def lines() -> Iterator[list[Any]]:
-    with structlog.testing.capture_logs() as captured:
-        yield captured
 
 
 class Acting(SendingSink):

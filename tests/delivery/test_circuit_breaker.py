@@ -25,6 +25,7 @@ from relay.delivery.circuit_breaker import (
     CircuitBreaker,
     Ticket,
 )
+from tests.delivery.dispatching import Certain
 
 FAILED = Temporary("connection refused")
 PARKED = Misconfigured("the certificate does not verify")
@@ -32,19 +33,12 @@ FAULT = Temporary("status 500", about_event=True)
 FORBIDDEN = Misconfigured("status 403", about_event=True)
 
 
-class NoJitter(Random):
-    """Always 0, which means no jitter."""
-
-    def random(self) -> float:
-        return 0.0
-
-
 class Walk:
     """A circuit breaker, a clock, and the sends in flight."""
 
     def __init__(self, *, rate: str | None = None, random: Random | None = None) -> None:
         limit = None if rate is None else Rate.parse(rate)
-        self.breaker = CircuitBreaker(RetryPolicy(), limit, random=random or NoJitter())
+        self.breaker = CircuitBreaker(RetryPolicy(), limit, random=random or Certain())
         self.now_s = 1_000.0
         self.in_flight: list[tuple[Ticket, Standing, int]] = []
         self._events = 0

@@ -2,14 +2,12 @@
 
 import asyncio
 import sqlite3
-from collections.abc import Iterator
 from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
-import structlog
 
 from relay.core.config_values import Duration
 from relay.core.delivery import SinkResponse
@@ -26,12 +24,6 @@ from relay.store.selection import Selection
 from tests.conftest import NOW_MS
 from tests.delivery.dispatching import DOWN, HOUR_S, SINK, Bench, lead, now_s, policy, rate, working
 from tests.store import erasing
-
-
-@pytest.fixture
-def lines() -> Iterator[list[Any]]:
-    with structlog.testing.capture_logs() as captured:
-        yield captured
 
 
 def attempts(bench: Bench) -> list[tuple[Any, ...]]:

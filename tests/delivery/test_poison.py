@@ -11,7 +11,7 @@ import pytest
 
 from relay.core.config_values import Duration
 from relay.core.delivery import SinkResponse
-from relay.core.errors import Misconfigured, SinkError, Temporary
+from relay.core.errors import Misconfigured, Refused, SinkError, Temporary
 from relay.core.retry import FAILURE_THRESHOLD, SUSPECT_MIN_AGE_MS, SUSPECT_MIN_TRIES
 from relay.core.routing import Verdict
 from relay.delivery.circuit_breaker import PROBE_MAX_S
@@ -32,6 +32,7 @@ pytestmark = pytest.mark.servers
 
 FORBIDDEN = Misconfigured("403: our credentials do not permit this", status=403, about_event=True)
 FAULT = Temporary("500: the destination has a fault", status=500, about_event=True)
+REFUSED = Refused("400: the destination refuses this event", status=400, about_event=True)
 RESET = Temporary("connection reset", about_event=True)
 
 SOON_S = 15.0
@@ -124,10 +125,11 @@ async def test_good_events_do_not_wait_for_bad_ones_that_are_retried(
             assert waited_s(bench, f"good{number}", began_s) <= 0.1
 
 
+@pytest.mark.parametrize("error", [FORBIDDEN, REFUSED])
 async def test_a_stream_of_bad_events_does_not_pile_up_good_ones(
-    tmp_path: Path,
+    tmp_path: Path, error: SinkError
 ) -> None:
-    async with working(tmp_path, sink=choosy(FORBIDDEN)) as bench:
+    async with working(tmp_path, sink=choosy(error)) as bench:
         for second in range(40):
             await bench.accept(*bad(40, start=40 * second), f"good{second}")
             await asyncio.sleep(1)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from relay.core.delivery import SinkResponse
-from relay.core.errors import Refused, Temporary
+from relay.core.errors import Temporary
 from relay.core.retry import FAILURE_THRESHOLD, Refusals
 from relay.core.routing import Verdict
 from relay.delivery.circuit_breaker import PROBE_MAX_S
@@ -22,11 +22,10 @@ from tests.delivery.dispatching import (
     policy,
     working,
 )
-from tests.delivery.test_poison import SOON_S, bad, choosy, delivered, row, waited_s
+from tests.delivery.test_poison import REFUSED, SOON_S, bad, choosy, delivered, row, waited_s
 
 pytestmark = pytest.mark.servers
 
-REFUSED = Refused("400: the destination refuses this event", status=400, about_event=True)
 WELL = SinkResponse(200, "ok")
 LOST = FAILURE_THRESHOLD - 1
 """Events that become dead letters before the destination is blamed."""
@@ -109,16 +108,6 @@ async def test_refused_events_die_once_others_were_taken(tmp_path: Path) -> None
         assert await bench.dead() == 120
         assert bench.dispatcher.status().state == "active"
         assert row(bench, "bad0100")[:2] == ("dead", REFUSED.reason)
-
-
-async def test_a_stream_of_refused_events_does_not_pile_up_good_ones(tmp_path: Path) -> None:
-    async with working(tmp_path, sink=choosy(REFUSED)) as bench:
-        for second in range(40):
-            await bench.accept(*bad(40, start=40 * second), f"good{second}")
-            await asyncio.sleep(1)
-        began_s = now_s()
-        await delivered(bench, *(f"good{second}" for second in range(40)), within_s=SOON_S)
-        assert now_s() - began_s < SOON_S
 
 
 async def test_good_events_do_not_wait_for_refused_ones_that_are_tried_again(

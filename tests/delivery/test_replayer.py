@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -27,27 +27,31 @@ DAY_MS = 86_400_000
 ONE: dict[Tier, int] = {"replay": 1}
 
 
-async def test_every_selected_event_is_delivered_again_once_and_in_order(tmp_path: Path) -> None:
+@pytest.fixture
+async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
     async with replaying(tmp_path) as bench:
-        events = [event(number) for number in range(3 * EVENTS_PER_STEP + 7)]
-        await bench.accept(*events)
-        begun = await bench.begin(Selection())
-        assert (begun.state, begun.total) == ("running", len(events))
-        taken = await bench.drain(begun)
-        assert taken["sales"] == [each.id for each in events]
-        ended = await bench.now(begun)
-        assert (ended.state, ended.opened) == ("done", len(events))
-        assert bench.statuses() == {("sales", "delivered"): len(events)}
-        assert bench.woken["sales"] == 4
+        yield bench
 
 
-async def test_a_replay_opens_a_bounded_number_of_deliveries(tmp_path: Path) -> None:
-    async with replaying(tmp_path) as bench:
-        await bench.accept(*(event(number) for number in range(PENDING_MAX + 3 * EVENTS_PER_STEP)))
-        begun = await bench.begin(Selection())
-        assert (await bench.until_still(begun)).opened == PENDING_MAX
-        await bench.take()
-        assert (await bench.until_still(begun)).opened == PENDING_MAX + EVENTS_PER_STEP
+async def test_every_selected_event_is_delivered_again_once_and_in_order(bench: Bench) -> None:
+    events = [event(number) for number in range(3 * EVENTS_PER_STEP + 7)]
+    await bench.accept(*events)
+    begun = await bench.begin(Selection())
+    assert (begun.state, begun.total) == ("running", len(events))
+    taken = await bench.drain(begun)
+    assert taken["sales"] == [each.id for each in events]
+    ended = await bench.now(begun)
+    assert (ended.state, ended.opened) == ("done", len(events))
+    assert bench.statuses() == {("sales", "delivered"): len(events)}
+    assert bench.woken["sales"] == 4
+
+
+async def test_a_replay_opens_a_bounded_number_of_deliveries(bench: Bench) -> None:
+    await bench.accept(*(event(number) for number in range(PENDING_MAX + 3 * EVENTS_PER_STEP)))
+    begun = await bench.begin(Selection())
+    assert (await bench.until_still(begun)).opened == PENDING_MAX
+    await bench.take()
+    assert (await bench.until_still(begun)).opened == PENDING_MAX + EVENTS_PER_STEP
 
 
 async def test_every_step_of_a_replay_and_its_end_are_counted_for_open_pages(
@@ -59,17 +63,16 @@ async def test_every_step_of_a_replay_and_its_end_are_counted_for_open_pages(
         assert bench.activity.counts == {"replay": 3}
 
 
-async def test_a_fast_sink_never_waits_for_the_next_poll(tmp_path: Path) -> None:
-    async with replaying(tmp_path) as bench:
-        count = 4 * PENDING_MAX
-        await bench.accept(*(event(number) for number in range(count)))
-        await bench.begin(Selection())
-        started_s = bench.clock.monotonic()
-        taken = 0
-        while taken < count:
-            taken += len(await bench.take())
-            await asyncio.sleep(TAKEN_AT_ONCE / 5000)
-        assert taken / (bench.clock.monotonic() - started_s) > 4000
+async def test_a_fast_sink_never_waits_for_the_next_poll(bench: Bench) -> None:
+    count = 4 * PENDING_MAX
+    await bench.accept(*(event(number) for number in range(count)))
+    await bench.begin(Selection())
+    started_s = bench.clock.monotonic()
+    taken = 0
+    while taken < count:
+        taken += len(await bench.take())
+        await asyncio.sleep(TAKEN_AT_ONCE / 5000)
+    assert taken / (bench.clock.monotonic() - started_s) > 4000
 
 
 async def test_a_sink_that_takes_nothing_does_not_delay_the_others(tmp_path: Path) -> None:
@@ -142,13 +145,12 @@ async def test_no_sink_of_a_replay_waits_for_one_that_has_fallen_behind(
         assert {sink for _, sinks in steps[:2] for sink in sinks} == {"sales", "slow"}
 
 
-async def test_a_replay_is_done_once_all_its_deliveries_are_settled(tmp_path: Path) -> None:
-    async with replaying(tmp_path) as bench:
-        await bench.accept(event(1))
-        begun = await bench.begin(Selection())
-        assert (await bench.until_still(begun)).state == "running"
-        await bench.take()
-        assert (await bench.until_still(begun)).state == "done"
+async def test_a_replay_is_done_once_all_its_deliveries_are_settled(bench: Bench) -> None:
+    await bench.accept(event(1))
+    begun = await bench.begin(Selection())
+    assert (await bench.until_still(begun)).state == "running"
+    await bench.take()
+    assert (await bench.until_still(begun)).state == "done"
 
 
 async def test_a_replay_resumes_after_a_restart(tmp_path: Path) -> None:
@@ -207,26 +209,25 @@ async def test_cancelling_wakes_sinks_whose_deliveries_waited_for_the_replay(
 
 
 async def test_a_cancelled_replay_takes_back_deliveries_that_are_not_in_flight(
-    tmp_path: Path,
+    bench: Bench,
 ) -> None:
-    async with replaying(tmp_path) as bench:
-        count = PENDING_MAX + EVENTS_PER_STEP
-        await bench.accept(*(event(number) for number in range(count)))
-        begun = await bench.begin(Selection())
-        await bench.until_still(begun)
-        taken = await bench.take()
-        (sending,) = (
-            await bench.store.lease("sales", now_ms=bench.clock.now_ms(), limits=ONE)
-        ).deliveries
-        ended = await bench.replayer.cancel(begun.id)
-        assert ended is not None
-        assert ended.state == "cancelled"
-        assert bench.statuses() == {("sales", "delivered"): count - 1, ("sales", "pending"): 1}
-        await bench.store.settle(settlement(sending))
-        await asyncio.sleep(5)
-        assert await bench.take_all() == []
-        assert len(taken) == TAKEN_AT_ONCE
-        assert (await bench.store.backlogs())["sales"].pending == 0
+    count = PENDING_MAX + EVENTS_PER_STEP
+    await bench.accept(*(event(number) for number in range(count)))
+    begun = await bench.begin(Selection())
+    await bench.until_still(begun)
+    taken = await bench.take()
+    (sending,) = (
+        await bench.store.lease("sales", now_ms=bench.clock.now_ms(), limits=ONE)
+    ).deliveries
+    ended = await bench.replayer.cancel(begun.id)
+    assert ended is not None
+    assert ended.state == "cancelled"
+    assert bench.statuses() == {("sales", "delivered"): count - 1, ("sales", "pending"): 1}
+    await bench.store.settle(settlement(sending))
+    await asyncio.sleep(5)
+    assert await bench.take_all() == []
+    assert len(taken) == TAKEN_AT_ONCE
+    assert (await bench.store.backlogs())["sales"].pending == 0
 
 
 async def test_a_failure_after_the_cancellation_is_not_retried(tmp_path: Path) -> None:
@@ -251,20 +252,19 @@ async def test_a_failure_after_the_cancellation_is_not_retried(tmp_path: Path) -
 
 
 async def test_an_attempt_that_failed_just_before_the_cancellation_is_taken_back(
-    tmp_path: Path,
+    bench: Bench,
 ) -> None:
-    async with replaying(tmp_path) as bench:
-        await bench.accept(event(1))
-        begun = await bench.begin(Selection())
-        await bench.until_still(begun)
-        lease = await bench.store.lease("sales", now_ms=bench.clock.now_ms(), limits=ONE)
-        settling = asyncio.create_task(
-            bench.store.settle(settlement(lease.deliveries[0], "retry", reason="503"))
-        )
-        await asyncio.sleep(0)
-        await bench.replayer.cancel(begun.id)
-        await settling
-        assert bench.statuses() == {("sales", "delivered"): 1}
+    await bench.accept(event(1))
+    begun = await bench.begin(Selection())
+    await bench.until_still(begun)
+    lease = await bench.store.lease("sales", now_ms=bench.clock.now_ms(), limits=ONE)
+    settling = asyncio.create_task(
+        bench.store.settle(settlement(lease.deliveries[0], "retry", reason="503"))
+    )
+    await asyncio.sleep(0)
+    await bench.replayer.cancel(begun.id)
+    await settling
+    assert bench.statuses() == {("sales", "delivered"): 1}
 
 
 async def test_a_kill_after_the_cancellation_repeats_nothing(tmp_path: Path) -> None:
@@ -301,44 +301,40 @@ async def test_deliveries_pending_at_its_start_are_not_part_of_a_replay(tmp_path
         assert Counter(taken) == Counter(f"e{number:05}" for number in range(count))
 
 
-async def test_deliveries_that_a_reload_adds_are_added_to_the_total(tmp_path: Path) -> None:
-    async with replaying(tmp_path) as bench:
-        await bench.accept(*(event(number) for number in range(PENDING_MAX + EVENTS_PER_STEP)))
-        begun = await bench.begin(Selection())
-        await bench.until_still(begun)
-        bench.replayer.routes = [Route("sales"), Route("new")]
-        await bench.drain(begun, "sales", "new")
-        now = await bench.now(begun)
-        assert now.opened == now.total > begun.total
+async def test_deliveries_that_a_reload_adds_are_added_to_the_total(bench: Bench) -> None:
+    await bench.accept(*(event(number) for number in range(PENDING_MAX + EVENTS_PER_STEP)))
+    begun = await bench.begin(Selection())
+    await bench.until_still(begun)
+    bench.replayer.routes = [Route("sales"), Route("new")]
+    await bench.drain(begun, "sales", "new")
+    now = await bench.now(begun)
+    assert now.opened == now.total > begun.total
 
 
-async def test_an_empty_replay_is_not_started(tmp_path: Path) -> None:
-    async with replaying(tmp_path) as bench:
-        await bench.accept(event(1))
-        assert await bench.replayer.begin(Selection(outcome="dead")) is None
-        assert await bench.store.replays.newest(before=None, limit=5) == []
+async def test_an_empty_replay_is_not_started(bench: Bench) -> None:
+    await bench.accept(event(1))
+    assert await bench.replayer.begin(Selection(outcome="dead")) is None
+    assert await bench.store.replays.newest(before=None, limit=5) == []
 
 
-async def test_only_a_running_replay_can_be_cancelled(tmp_path: Path) -> None:
-    async with replaying(tmp_path) as bench:
-        await bench.accept(event(1))
-        begun = await bench.begin(Selection())
-        await bench.drain(begun)
-        ended = await bench.replayer.cancel(begun.id)
-        assert ended is not None
-        assert ended.state == "done"
-        assert await bench.replayer.cancel(99) is None
+async def test_only_a_running_replay_can_be_cancelled(bench: Bench) -> None:
+    await bench.accept(event(1))
+    begun = await bench.begin(Selection())
+    await bench.drain(begun)
+    ended = await bench.replayer.cancel(begun.id)
+    assert ended is not None
+    assert ended.state == "done"
+    assert await bench.replayer.cancel(99) is None
 
 
-async def test_cancelling_a_replay_that_has_just_ended_takes_nothing_back(tmp_path: Path) -> None:
-    async with replaying(tmp_path) as bench:
-        await bench.accept(event(1))
-        begun = await bench.begin(Selection())
-        await bench.until_still(begun)
-        await bench.store.replays.end(begun, "done", now_ms=NOW_MS)
-        late = await bench.store.replays.end(begun, "cancelled", now_ms=NOW_MS)
-        assert late.state == "done"
-        assert bench.statuses() == {("sales", "pending"): 1}
+async def test_cancelling_a_replay_that_has_just_ended_takes_nothing_back(bench: Bench) -> None:
+    await bench.accept(event(1))
+    begun = await bench.begin(Selection())
+    await bench.until_still(begun)
+    await bench.store.replays.end(begun, "done", now_ms=NOW_MS)
+    late = await bench.store.replays.end(begun, "cancelled", now_ms=NOW_MS)
+    assert late.state == "done"
+    assert bench.statuses() == {("sales", "pending"): 1}
 
 
 async def test_a_sink_that_is_removed_ends_its_part_of_the_replay(tmp_path: Path) -> None:
@@ -353,80 +349,71 @@ async def test_a_sink_that_is_removed_ends_its_part_of_the_replay(tmp_path: Path
         assert (await bench.store.backlogs())["gone"].pending == PENDING_MAX
 
 
-async def test_a_changed_route_applies_to_the_rest(tmp_path: Path) -> None:
-    async with replaying(tmp_path) as bench:
-        await bench.accept(
-            *(event(number, kind="video.ready") for number in range(PENDING_MAX)),
-            event(PENDING_MAX, kind="video.ready"),
-            event(PENDING_MAX + 1),
-        )
-        begun = await bench.begin(Selection())
-        await bench.until_still(begun)
-        bench.replayer.routes = [Route("sales", events=["lead.*"])]
-        taken = await bench.drain(begun)
-        assert taken["sales"][PENDING_MAX:] == [f"e{PENDING_MAX + 1:05}"]
+async def test_a_changed_route_applies_to_the_rest(bench: Bench) -> None:
+    await bench.accept(
+        *(event(number, kind="video.ready") for number in range(PENDING_MAX)),
+        event(PENDING_MAX, kind="video.ready"),
+        event(PENDING_MAX + 1),
+    )
+    begun = await bench.begin(Selection())
+    await bench.until_still(begun)
+    bench.replayer.routes = [Route("sales", events=["lead.*"])]
+    taken = await bench.drain(begun)
+    assert taken["sales"][PENDING_MAX:] == [f"e{PENDING_MAX + 1:05}"]
 
 
-async def test_an_event_without_its_body_is_not_counted_and_not_sent(tmp_path: Path) -> None:
-    async with replaying(tmp_path) as bench:
-        await bench.accept(event(1, at_ms=NOW_MS - 40 * DAY_MS), event(2))
-        while await bench.store.expire(now_ms=NOW_MS):
-            pass
-        begun = await bench.begin(Selection())
-        assert begun.total == 1
-        assert (await bench.drain(begun))["sales"] == ["e00002"]
+async def test_an_event_without_its_body_is_not_counted_and_not_sent(bench: Bench) -> None:
+    await bench.accept(event(1, at_ms=NOW_MS - 40 * DAY_MS), event(2))
+    while await bench.store.expire(now_ms=NOW_MS):
+        pass
+    begun = await bench.begin(Selection())
+    assert begun.total == 1
+    assert (await bench.drain(begun))["sales"] == ["e00002"]
 
 
-async def test_a_body_that_expires_between_read_and_open_is_skipped(
-    tmp_path: Path,
-) -> None:
-    async with replaying(tmp_path) as bench:
-        # The replayer's first look may find the replay, and open its deliveries before the test.
-        bench.has_turn = False
-        await bench.accept(event(1, at_ms=NOW_MS - 40 * DAY_MS), event(2))
-        begun = await bench.store.replays.begin(
-            Selection(), total=2, until=Mark(2, 2), now_ms=NOW_MS
-        )
-        while await bench.store.expire(now_ms=NOW_MS):
-            pass
-        named = [(1, "sales"), (2, "sales"), (1, "new"), (99, "new")]
-        wanted = [PlannedDelivery(*each) for each in named]
-        now = await bench.store.replays.open(begun, wanted, cursor=2, now_ms=NOW_MS)
-        assert now.opened == 1
-        assert await bench.take() == ["e00002"]
+async def test_a_body_that_expires_between_read_and_open_is_skipped(bench: Bench) -> None:
+    # The replayer's first look may find the replay, and open its deliveries before the test.
+    bench.has_turn = False
+    await bench.accept(event(1, at_ms=NOW_MS - 40 * DAY_MS), event(2))
+    begun = await bench.store.replays.begin(Selection(), total=2, until=Mark(2, 2), now_ms=NOW_MS)
+    while await bench.store.expire(now_ms=NOW_MS):
+        pass
+    named = [(1, "sales"), (2, "sales"), (1, "new"), (99, "new")]
+    wanted = [PlannedDelivery(*each) for each in named]
+    now = await bench.store.replays.open(begun, wanted, cursor=2, now_ms=NOW_MS)
+    assert now.opened == 1
+    assert await bench.take() == ["e00002"]
 
 
 async def test_a_full_disk_delays_a_replay_and_loses_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch, bench: Bench
 ) -> None:
     def require(_: Room) -> None:
         raise StoreFull("less than min_free is free")
 
-    async with replaying(tmp_path) as bench:
-        await bench.accept(*(event(number) for number in range(2 * EVENTS_PER_STEP)))
-        with monkeypatch.context() as patch:
-            patch.setattr(Room, "require", require)
-            begun = await bench.begin(Selection())
-            await asyncio.sleep(10 * STORE_RETRY_S)
-            assert (await bench.now(begun)).opened == 0
-        assert len((await bench.drain(begun))["sales"]) == 2 * EVENTS_PER_STEP
+    await bench.accept(*(event(number) for number in range(2 * EVENTS_PER_STEP)))
+    with monkeypatch.context() as patch:
+        patch.setattr(Room, "require", require)
+        begun = await bench.begin(Selection())
+        await asyncio.sleep(10 * STORE_RETRY_S)
+        assert (await bench.now(begun)).opened == 0
+    assert len((await bench.drain(begun))["sales"]) == 2 * EVENTS_PER_STEP
 
 
-async def test_two_replays_run_in_parallel_and_open_no_delivery_twice(tmp_path: Path) -> None:
-    async with replaying(tmp_path) as bench:
-        count = PENDING_MAX + 2 * EVENTS_PER_STEP
-        await bench.accept(*(event(number) for number in range(count)))
-        await bench.accept(
-            *(event(count + number, kind="video.ready") for number in range(EVENTS_PER_STEP))
-        )
-        every = await bench.begin(Selection())
-        videos = await bench.begin(Selection(kind="video.*"))
-        taken = await bench.drain(every)
-        assert (await bench.now(videos)).state == "done"
-        assert set(Counter(taken["sales"]).values()) == {1}
-        assert len(taken["sales"]) == count + EVENTS_PER_STEP
-        opened = (await bench.now(every)).opened, (await bench.now(videos)).opened
-        assert opened == (count, EVENTS_PER_STEP)
+async def test_two_replays_run_in_parallel_and_open_no_delivery_twice(bench: Bench) -> None:
+    count = PENDING_MAX + 2 * EVENTS_PER_STEP
+    await bench.accept(*(event(number) for number in range(count)))
+    await bench.accept(
+        *(event(count + number, kind="video.ready") for number in range(EVENTS_PER_STEP))
+    )
+    every = await bench.begin(Selection())
+    videos = await bench.begin(Selection(kind="video.*"))
+    taken = await bench.drain(every)
+    assert (await bench.now(videos)).state == "done"
+    assert set(Counter(taken["sales"]).values()) == {1}
+    assert len(taken["sales"]) == count + EVENTS_PER_STEP
+    opened = (await bench.now(every)).opened, (await bench.now(videos)).opened
+    assert opened == (count, EVENTS_PER_STEP)
 
 
 @pytest.mark.parametrize(
@@ -447,21 +434,20 @@ async def test_two_replays_run_in_parallel_and_open_no_delivery_twice(tmp_path: 
     ],
 )
 async def test_a_replay_opens_the_deliveries_that_its_forecast_counted(
-    tmp_path: Path, selection: Selection, numbers: list[int]
+    selection: Selection, numbers: list[int], bench: Bench
 ) -> None:
-    async with replaying(tmp_path) as bench:
-        await bench.accept(
-            event(1, at_ms=NOW_MS - 30, email="ada@example.com"),
-            event(2, kind="video.ready", at_ms=NOW_MS - 20, id="vid_1"),
-        )
-        viewer = {"viewer": {"email": "Ada@example.com"}, "video": {"id": "vid_2"}}
-        third = event(3, kind="video.watched", at_ms=NOW_MS - 10, **viewer)
-        await _die(bench, third, "refused")
-        await _die(bench, event(4, at_ms=NOW_MS, email="bob@example.com"), "full")
-        assert (await bench.replayer.count(selection)).deliveries.total() == len(numbers)
-        begun = await bench.begin(selection)
-        assert begun.total == len(numbers)
-        assert (await bench.drain(begun))["sales"] == [f"e{number:05}" for number in numbers]
+    await bench.accept(
+        event(1, at_ms=NOW_MS - 30, email="ada@example.com"),
+        event(2, kind="video.ready", at_ms=NOW_MS - 20, id="vid_1"),
+    )
+    viewer = {"viewer": {"email": "Ada@example.com"}, "video": {"id": "vid_2"}}
+    third = event(3, kind="video.watched", at_ms=NOW_MS - 10, **viewer)
+    await _die(bench, third, "refused")
+    await _die(bench, event(4, at_ms=NOW_MS, email="bob@example.com"), "full")
+    assert (await bench.replayer.count(selection)).deliveries.total() == len(numbers)
+    begun = await bench.begin(selection)
+    assert begun.total == len(numbers)
+    assert (await bench.drain(begun))["sales"] == [f"e{number:05}" for number in numbers]
 
 
 async def _die(bench: Bench, dying: Event, reason: str, *sinks: str) -> None:
@@ -493,53 +479,49 @@ async def test_a_sink_added_later_can_get_past_events(tmp_path: Path) -> None:
         }
 
 
-async def test_events_accepted_during_a_replay_are_not_part_of_it(tmp_path: Path) -> None:
-    async with replaying(tmp_path) as bench:
-        await bench.accept(event(1))
-        begun = await bench.begin(Selection())
-        await bench.accept(event(2))
-        await bench.drain(begun)
-        assert (await bench.now(begun)).opened == 1
+async def test_events_accepted_during_a_replay_are_not_part_of_it(bench: Bench) -> None:
+    await bench.accept(event(1))
+    begun = await bench.begin(Selection())
+    await bench.accept(event(2))
+    await bench.drain(begun)
+    assert (await bench.now(begun)).opened == 1
 
 
-async def test_large_bodies_are_not_all_read_at_once(tmp_path: Path) -> None:
-    async with replaying(tmp_path) as bench:
-        await bench.accept(*(event(number, page="x" * 400_000) for number in range(7)))
-        chosen = await bench.store.replays.choose(
-            Selection(), (), after=0, until=Mark(7, 0), limit=EVENTS_PER_STEP
-        )
-        assert len(chosen) == 3
-        begun = await bench.begin(Selection())
-        assert begun.total == 7
-        assert len((await bench.drain(begun))["sales"]) == 7
+async def test_large_bodies_are_not_all_read_at_once(bench: Bench) -> None:
+    await bench.accept(*(event(number, page="x" * 400_000) for number in range(7)))
+    chosen = await bench.store.replays.choose(
+        Selection(), (), after=0, until=Mark(7, 0), limit=EVENTS_PER_STEP
+    )
+    assert len(chosen) == 3
+    begun = await bench.begin(Selection())
+    assert begun.total == 7
+    assert len((await bench.drain(begun))["sales"]) == 7
 
 
-async def test_a_failing_sink_gets_all_of_its_replay_in_the_end(tmp_path: Path) -> None:
-    async with replaying(tmp_path) as bench:
-        await bench.accept(*(event(number) for number in range(5)))
-        begun = await bench.begin(Selection())
-        await bench.until_still(begun)
-        assert len(await bench.take(result="retry")) == 5
-        assert (await bench.until_still(begun)).state == "running"
-        assert len((await bench.drain(begun))["sales"]) == 5
+async def test_a_failing_sink_gets_all_of_its_replay_in_the_end(bench: Bench) -> None:
+    await bench.accept(*(event(number) for number in range(5)))
+    begun = await bench.begin(Selection())
+    await bench.until_still(begun)
+    assert len(await bench.take(result="retry")) == 5
+    assert (await bench.until_still(begun)).state == "running"
+    assert len((await bench.drain(begun))["sales"]) == 5
 
 
 async def test_a_count_tells_its_progress_and_is_the_same_in_steps_of_any_size(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch, bench: Bench
 ) -> None:
-    async with replaying(tmp_path) as bench:
-        await bench.accept(*(event(number) for number in range(3 * EVENTS_PER_STEP)))
-        whole = await bench.replayer.count(Selection())
-        monkeypatch.setattr(replayer, "STEP_EVENTS", EVENTS_PER_STEP - 1)
-        told: list[tuple[float, int]] = []
-        stepped = await bench.replayer.count(
-            Selection(), progress=lambda share, count: told.append((share, count))
-        )
-        assert stepped == whole
-        assert told == sorted(told)
-        assert (len(told) > 3, told[-1]) == (True, (1.0, 3 * EVENTS_PER_STEP))
-        limited = await bench.replayer.count(Selection(before=EVENTS_PER_STEP))
-        assert limited.events == EVENTS_PER_STEP - 1
+    await bench.accept(*(event(number) for number in range(3 * EVENTS_PER_STEP)))
+    whole = await bench.replayer.count(Selection())
+    monkeypatch.setattr(replayer, "STEP_EVENTS", EVENTS_PER_STEP - 1)
+    told: list[tuple[float, int]] = []
+    stepped = await bench.replayer.count(
+        Selection(), progress=lambda share, count: told.append((share, count))
+    )
+    assert stepped == whole
+    assert told == sorted(told)
+    assert (len(told) > 3, told[-1]) == (True, (1.0, 3 * EVENTS_PER_STEP))
+    limited = await bench.replayer.count(Selection(before=EVENTS_PER_STEP))
+    assert limited.events == EVENTS_PER_STEP - 1
 
 
 async def test_no_step_of_a_replay_looks_through_the_whole_store(
@@ -562,22 +544,20 @@ async def test_no_step_of_a_replay_looks_through_the_whole_store(
         assert 0 < max(looks) <= 7
 
 
-async def test_a_replay_takes_the_total_of_a_count_just_made(tmp_path: Path) -> None:
-    async with replaying(tmp_path) as bench:
-        await bench.accept(event(1), event(2))
-        begun = await bench.replayer.begin(Selection(), counted=3)
-        assert begun is not None
-        assert begun.total == 3
-        await bench.drain(begun)
-        assert (await bench.now(begun)).opened == 2
+async def test_a_replay_takes_the_total_of_a_count_just_made(bench: Bench) -> None:
+    await bench.accept(event(1), event(2))
+    begun = await bench.replayer.begin(Selection(), counted=3)
+    assert begun is not None
+    assert begun.total == 3
+    await bench.drain(begun)
+    assert (await bench.now(begun)).opened == 2
 
 
-async def test_a_relay_without_its_turn_leaves_replays_alone(tmp_path: Path) -> None:
-    async with replaying(tmp_path) as bench:
-        await bench.accept(event(1))
-        bench.has_turn = False
-        begun = await bench.begin(Selection())
-        assert (await bench.until_still(begun)).opened == 0
-        bench.has_turn = True
-        await bench.drain(begun)
-        assert (await bench.now(begun)).opened == 1
+async def test_a_relay_without_its_turn_leaves_replays_alone(bench: Bench) -> None:
+    await bench.accept(event(1))
+    bench.has_turn = False
+    begun = await bench.begin(Selection())
+    assert (await bench.until_still(begun)).opened == 0
+    bench.has_turn = True
+    await bench.drain(begun)
+    assert (await bench.now(begun)).opened == 1

@@ -11,7 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from relay.core.acceptance import Backpressure
-from relay.core.config_values import Duration, Size
+from relay.core.config_values import Duration
 from relay.core.delivery import Settlement, SinkResponse
 from relay.core.errors import Misconfigured, StoreFull, StoreUnavailable, Temporary
 from relay.core.routing import Verdict
@@ -21,12 +21,11 @@ from relay.delivery.dispatcher import Dispatcher
 from relay.delivery.standstill import LOOK_EVERY_S, StandstillMonitor
 from relay.delivery.supervisor import BUILD_LIMIT_S, DispatcherSupervisor
 from relay.store import FirstDue, LeasedBatch
-from relay.store.sqlite.opening import open_store
-from relay.store.sqlite.settings import SqliteSettings
 from relay.store.sqlite.store import SqliteStore
 from relay.telemetry.activity_stream import ActivityStream
 from relay.telemetry.metrics import Metrics
 from tests.delivery.dispatching import SINK, ScriptedSink, lead, now_s, policy, rate
+from tests.store.places import opened
 from tests.virtual_time import LoopClock
 
 MINUTE_S = 60.0
@@ -89,9 +88,6 @@ async def supervised(
     folder: Path, monkeypatch: pytest.MonkeyPatch, **settings: Any
 ) -> AsyncIterator[Supervised]:
     clock, metrics = LoopClock(), Metrics(["main"], [SINK])
-    store = await open_store(
-        SqliteSettings(path=str(folder / "relay.db"), min_free=Size.parse("1B")), clock=clock
-    )
     built: list[Closing] = []
 
     def build(_: object, tables: Iterable[SinkSettings]) -> Mapping[str, Sink]:
@@ -99,17 +95,19 @@ async def supervised(
         return {each.name: built[-1] for each in tables}
 
     monkeypatch.setattr(DispatcherSupervisor, "build", build)
-    supervisor = DispatcherSupervisor(
-        [SinkSettings(name=SINK, type="http", **settings)],
-        store=store,
-        metrics=metrics,
-        clock=clock,
-        random=Random(1),
-        backpressure=Backpressure(),
-        activity=ActivityStream(clock),
-    )
-    monitor = StandstillMonitor(supervisor=supervisor, store=store, metrics=metrics, clock=clock)
-    try:
+    async with opened(folder / "relay.db", clock) as store:
+        supervisor = DispatcherSupervisor(
+            [SinkSettings(name=SINK, type="http", **settings)],
+            store=store,
+            metrics=metrics,
+            clock=clock,
+            random=Random(1),
+            backpressure=Backpressure(),
+            activity=ActivityStream(clock),
+        )
+        monitor = StandstillMonitor(
+            supervisor=supervisor, store=store, metrics=metrics, clock=clock
+        )
         async with asyncio.TaskGroup() as parts:
             await supervisor.start(parts)
             watching = parts.create_task(monitor.run())
@@ -119,8 +117,6 @@ async def supervised(
             watching.cancel()
             await supervisor.drain(Duration.parse("1s"))
         await supervisor.close()
-    finally:
-        await store.close()
 
 
 def hanging_once(monkeypatch: pytest.MonkeyPatch, owner: type, method: str) -> None:

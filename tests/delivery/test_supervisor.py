@@ -22,13 +22,7 @@ from tests.loop_watch import PlainLoop
 from tests.service import Relay, ShiftedClock
 from tests.stub_server import StubServer, until
 
-QUICK = """
-[[sink]]
-name = "quick"
-type = "http"
-url = "{url}"
-timeout = "1s"
-"""
+QUICK = service.SINK.format(name="quick", url="{url}", more='timeout = "1s"')
 
 MQTT = """
 [[sink]]
@@ -48,16 +42,15 @@ def serving(folder: Path, destination: StubServer) -> AbstractAsyncContextManage
     return service.serving(service.read(folder, destination=destination))
 
 
-async def test_an_unknown_sink_raises_or_is_ignored(tmp_path: Path) -> None:
-    async with StubServer() as destination, serving(tmp_path, destination) as relay:
-        supervisor = relay.service.supervisor
-        for work in (supervisor.pause, supervisor.resume, supervisor.check):
-            with pytest.raises(KeyError):
-                await work("nobody")
-        supervisor.wake("nobody")
-        assert "nobody" not in supervisor
-        assert set(supervisor.names) == set(supervisor.statuses()) == {"all", "leads", "tests"}
-        assert await supervisor.paused() == {}
+async def test_an_unknown_sink_raises_or_is_ignored(relay: Relay) -> None:
+    supervisor = relay.service.supervisor
+    for work in (supervisor.pause, supervisor.resume, supervisor.check):
+        with pytest.raises(KeyError):
+            await work("nobody")
+    supervisor.wake("nobody")
+    assert "nobody" not in supervisor
+    assert set(supervisor.names) == set(supervisor.statuses()) == {"all", "leads", "tests"}
+    assert await supervisor.paused() == {}
 
 
 def _has_received(destination: StubServer, count: int) -> bool:
@@ -86,14 +79,13 @@ async def test_an_accepted_request_is_delivered_without_a_fetch(
         assert leases == []
 
 
-async def test_a_check_ends_at_the_sinks_timeout(tmp_path: Path) -> None:
-    async with StubServer() as destination:
-        tables = QUICK.format(url=destination.url("/quick"))
-        async with service.serving(service.read(tmp_path, tables=tables)) as relay:
+async def test_a_check_ends_at_the_sinks_timeout(tmp_path: Path, destination: StubServer) -> None:
+    tables = QUICK.format(url=destination.url("/quick"))
+    async with service.serving(service.read(tmp_path, tables=tables)) as relay:
+        await relay.service.supervisor.check("quick")
+        destination.reply = lambda _: None
+        with pytest.raises(Temporary, match="no answer within 1 s"):
             await relay.service.supervisor.check("quick")
-            destination.reply = lambda _: None
-            with pytest.raises(Temporary, match="no answer within 1 s"):
-                await relay.service.supervisor.check("quick")
 
 
 async def test_a_check_of_a_sink_that_is_replaced_leaves_no_connection_open(
@@ -134,17 +126,16 @@ async def test_a_cancelled_check_raises_the_cancellation(tmp_path: Path) -> None
         assert check.cancelled()
 
 
-async def test_a_paused_sink_is_paused_in_every_view(tmp_path: Path) -> None:
-    async with StubServer() as destination, serving(tmp_path, destination) as relay:
-        supervisor = relay.service.supervisor
-        await supervisor.pause("leads")
-        assert supervisor.statuses()["leads"].state == "paused"
-        assert set(await supervisor.paused()) == {"leads"}
-        await supervisor.resume("leads")
-        assert supervisor.statuses()["leads"].state == "active"
-        assert await supervisor.paused() == {}
-        assert [line["sink"] for line in relay.lines("sink.paused")] == ["leads"]
-        assert [line["sink"] for line in relay.lines("sink.resumed")] == ["leads"]
+async def test_a_paused_sink_is_paused_in_every_view(relay: Relay) -> None:
+    supervisor = relay.service.supervisor
+    await supervisor.pause("leads")
+    assert supervisor.statuses()["leads"].state == "paused"
+    assert set(await supervisor.paused()) == {"leads"}
+    await supervisor.resume("leads")
+    assert supervisor.statuses()["leads"].state == "active"
+    assert await supervisor.paused() == {}
+    assert [line["sink"] for line in relay.lines("sink.paused")] == ["leads"]
+    assert [line["sink"] for line in relay.lines("sink.resumed")] == ["leads"]
 
 
 async def test_the_start_logs_the_backlog_of_a_removed_sink(tmp_path: Path) -> None:

@@ -84,11 +84,10 @@ async def test_a_relay_stops_committing_while_its_database_is_away(
             pass
 
 
-async def test_a_removed_sink_has_a_backlog_but_no_state(tmp_path: Path) -> None:
-    async with (
-        StubServer() as destination,
-        party(tmp_path, sink("crm", destination.url())) as there,
-    ):
+async def test_a_removed_sink_has_a_backlog_but_no_state(
+    tmp_path: Path, destination: StubServer
+) -> None:
+    async with party(tmp_path, sink("crm", destination.url())) as there:
         destination.reply = lambda _: Reply(404)
         await there.send("a", "b")
         await there.relay.until_counted("relay_sink_state", "crm", "parked")

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import orjson
@@ -38,13 +38,6 @@ EXPRESSIONS = {
     "without an owner": ("max without (instance) (relay_sinks_without_owner)", 0),
 }
 """Queries of dashboards and rules, and what they return as long as no more leads come."""
-
-
-@pytest.fixture
-def place() -> Iterator[PostgresPlace]:
-    place = PostgresPlace()
-    yield place
-    place.drop()
 
 
 class Watch:
@@ -91,14 +84,14 @@ def leads(number: int) -> Sequence[bytes]:
 
 @pytest.mark.long
 async def test_relays_that_join_and_leave_change_no_figure(
-    tmp_path: Path, place: PostgresPlace
+    tmp_path: Path, postgres_place: PostgresPlace
 ) -> None:
     require_prometheus()
     targets, config = tmp_path / "targets.json", tmp_path / "prometheus.yml"
     config.write_text(SCRAPES.format(rules=RULES, targets=targets))
     targets.write_text("[]")
     async with StubServer() as destination:
-        a, b, c = (settings(tmp_path / name, place, destination) for name in "abc")
+        a, b, c = (settings(tmp_path / name, postgres_place, destination) for name in "abc")
         with Prometheus(data=tmp_path / "data", config=config) as prometheus:
             watch = Watch(prometheus, targets)
             async with serving(a) as first:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import service
 from tests.caller import Caller
 from tests.deploy import activated
 from tests.deploy.activated import ActivatedRelay
@@ -24,13 +25,7 @@ RESTARTS = 3
 LISTENS = "0A"
 """TCP_LISTEN, as /proc/net/tcp writes it."""
 
-SINK = """
-[[sink]]
-name = "crm"
-type = "http"
-url = "{url}"
-timeout = "30s"
-"""
+SINK = service.SINK.format(name="crm", url="{url}", more='timeout = "30s"')
 
 
 @pytest.mark.parametrize("way", ["on_one_connection", "on_many_connections"])

@@ -15,6 +15,7 @@ import pytest
 from relay.core import signature
 from relay.store.rows import digest
 from relay.store.sqlite.driver import sqlite3
+from tests import service
 from tests.guarantees import ledger
 from tests.guarantees.conftest import Say
 from tests.guarantees.destinations import FAILING, HANGING, WELL, Destination, Mood
@@ -23,13 +24,7 @@ from tests.guarantees.traffic import lead, post
 
 STORED = 200_000
 
-SINK = """
-[[sink]]
-name = "crm"
-type = "http"
-url = "{url}"
-timeout = "30s"
-"""
+SINK = service.SINK.format(name="crm", url="{url}", more='timeout = "30s"')
 
 
 @asynccontextmanager

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from relay.core.event import LEAD_CAPTURED
+from tests import service
 from tests.cli.sender import Developer, developing, receiving
 from tests.guarantees.process import Relay
 from tests.stub_server import Request, StubServer, until
@@ -23,14 +24,9 @@ LIMIT_S = 2.0
 SLACK_S = 5.0
 """For everything else that a delivery takes, on a machine that is busy with others."""
 
-SINK = """
-[[sink]]
-name = "crm"
-type = "http"
-url = "{url}"
-events = ["lead.captured"]
-enrich = true
-"""
+SINK = service.SINK.format(
+    name="crm", url="{url}", more='events = ["lead.captured"]\nenrich = true'
+)
 
 
 @contextlib.asynccontextmanager

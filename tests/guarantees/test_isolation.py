@@ -9,6 +9,7 @@ from random import Random
 from statistics import median, quantiles
 
 from relay.core.event import VIDEO_WATCHED
+from tests import service
 from tests.guarantees.conftest import Say
 from tests.guarantees.destinations import FAILING, HANGING, Destination
 from tests.guarantees.process import Relay, until
@@ -22,12 +23,7 @@ FACTOR = 5.0
 FLOOR_S = 0.2
 """A busy machine makes tenths of a second; a stalled sink or acknowledgement makes whole ones."""
 
-HEALTHY = """
-[[sink]]
-name = "healthy"
-type = "http"
-url = "{url}"
-"""
+HEALTHY = service.SINK.format(name="healthy", url="{url}", more="")
 BAD = """
 [[sink]]
 name = "hanging"

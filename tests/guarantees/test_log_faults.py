@@ -16,18 +16,14 @@ from relay.core.config_values import Size
 from relay.core.event import LEAD_CAPTURED
 from relay.store.sqlite.opening import open_store
 from relay.store.sqlite.settings import SqliteSettings
+from tests import service
 from tests.guarantees import ledger
 from tests.guarantees.conftest import Say
 from tests.guarantees.destinations import Destination
 from tests.guarantees.process import Relay, until
 from tests.guarantees.traffic import Traffic
 
-SINK = """
-[[sink]]
-name = "crm"
-type = "http"
-url = "{url}"
-"""
+SINK = service.SINK.format(name="crm", url="{url}", more="")
 CONNECTIONS = 4
 ONE_FRAME_BYTES = 32 + 24 + 4096
 """A log's head, and a first page with its own."""

@@ -12,6 +12,7 @@ import httpx
 import orjson
 import pytest
 
+from tests import service
 from tests.guarantees.destinations import Destination
 from tests.guarantees.process import Relay, until
 from tests.guarantees.traffic import lead, post
@@ -20,12 +21,7 @@ pytestmark = pytest.mark.servers
 
 EVENTS = 200
 
-SINK = """
-[[sink]]
-name = "crm"
-type = "http"
-url = "{url}"
-"""
+SINK = service.SINK.format(name="crm", url="{url}", more="")
 
 _PROGRAM = """
 import sys

@@ -11,6 +11,7 @@ from random import Random
 import pytest
 
 from relay.core.event import LEAD_CAPTURED, VIDEO_WATCHED
+from tests import service
 from tests.guarantees.destinations import Destination
 from tests.guarantees.process import Relay, until
 from tests.guarantees.traffic import Traffic
@@ -19,14 +20,9 @@ _DNS_PORT = 53
 _USE = 'mount --bind "$1" /etc/resolv.conf && shift && exec "$@"'
 LOOKUPS = 10
 """More at once than libuv makes by itself."""
-SINKS = """
-[[sink]]
-name = "{name}"
-type = "http"
-url = "{url}"
-events = ["{kind}"]
-concurrency = 10
-"""
+SINKS = service.SINK.format(
+    name="{name}", url="{url}", more='events = ["{kind}"]\nconcurrency = 10'
+)
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -22,26 +22,21 @@ LEADS = 5
 
 
 @pytest.fixture
-def place() -> Iterator[PostgresPlace]:
-    place = PostgresPlace()
-    yield place
-    place.drop()
-
-
-@pytest.fixture
 async def crm() -> AsyncIterator[Destination]:
     async with Destination("crm") as crm:
         yield crm
 
 
 @pytest.fixture
-async def relay(tmp_path: Path, place: PostgresPlace, crm: Destination) -> AsyncIterator[Relay]:
+async def relay(
+    tmp_path: Path, postgres_place: PostgresPlace, crm: Destination
+) -> AsyncIterator[Relay]:
     relay = Relay(
         tmp_path,
         sinks=f'[[sink]]\nname = "crm"\ntype = "http"\nurl = "{crm.url}"\n',
-        store=f'type = "postgres"\ndsn = "env:DATABASE_URL"\nschema = "{place.schema}"\n',
+        store=f'type = "postgres"\ndsn = "env:DATABASE_URL"\nschema = "{postgres_place.schema}"\n',
         rest=ADMIN,
-        environ={"DATABASE_URL": place.server.dsn},
+        environ={"DATABASE_URL": postgres_place.server.dsn},
     )
     async with relay:
         await relay.start()
@@ -69,8 +64,8 @@ class Shell:
 
 
 @pytest.fixture
-def shell(relay: Relay, place: PostgresPlace) -> Shell:
-    return Shell(relay, place)
+def shell(relay: Relay, postgres_place: PostgresPlace) -> Shell:
+    return Shell(relay, postgres_place)
 
 
 async def arrived(crm: Destination, count: int) -> None:

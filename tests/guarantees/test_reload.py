@@ -12,6 +12,7 @@ from statistics import median, quantiles
 
 import httpx
 
+from tests import service
 from tests.guarantees import ledger
 from tests.guarantees.conftest import Say
 from tests.guarantees.destinations import Destination, Key
@@ -32,13 +33,7 @@ FACTOR = 3.0
 
 TOKEN = "the-token-of-the-guarantees"
 ADMIN = f'[admin]\ntoken = "{TOKEN}"\n'
-SINK = """
-[[sink]]
-name = "{name}"
-type = "http"
-url = "{url}"
-concurrency = {concurrency}
-"""
+SINK = service.SINK.format(name="{name}", url="{url}", more="concurrency = {concurrency}")
 KEPT_S = 5.0
 """So long httpx keeps a connection that nothing comes for."""
 

@@ -18,6 +18,7 @@ from relay.core.routing import Verdict
 from relay.delivery.circuit_breaker import UNSETTLED_PER_SLOT
 from relay.store.sqlite.opening import open_store
 from relay.store.sqlite.settings import SqliteSettings
+from tests import service
 from tests.guarantees import ledger
 from tests.guarantees.conftest import Say
 from tests.guarantees.destinations import Destination, Key, Mood
@@ -44,13 +45,7 @@ SLOW = Mood(delay_s=0.02)
 
 TOKEN = "the-token-of-the-guarantees"
 ADMIN = f'[admin]\ntoken = "{TOKEN}"\n'
-SINK = """
-[[sink]]
-name = "{name}"
-type = "http"
-url = "{url}"
-concurrency = {concurrency}
-"""
+SINK = service.SINK.format(name="{name}", url="{url}", more="concurrency = {concurrency}")
 
 
 async def test_kills_in_the_middle_of_a_replay_lose_nothing_and_repeat_only_what_was_in_flight(

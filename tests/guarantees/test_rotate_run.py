@@ -5,7 +5,6 @@ import itertools
 import signal
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import orjson
@@ -54,13 +53,6 @@ main(sys.argv[3:])
 """Runs a command and kills it before its n-th step: a connection, or a change of a file."""
 
 SINK = '[[sink]]\nname = "crm"\ntype = "http"\nurl = "{}"\nevents = ["*", "webhook.test"]\n'
-
-
-@pytest.fixture
-def place() -> Iterator[PostgresPlace]:
-    place = PostgresPlace()
-    yield place
-    place.drop()
 
 
 class Operator:
@@ -120,12 +112,12 @@ async def installed(
 
 
 async def test_one_run_rotates_for_all_relays_that_share_a_store_and_the_secrets_file(
-    tmp_path: Path, place: PostgresPlace
+    tmp_path: Path, postgres_place: PostgresPlace
 ) -> None:
     folder, elsewhere = tmp_path / "keys", tmp_path / "elsewhere"
     folder.mkdir()
     elsewhere.mkdir()
-    dsn, schema = place.server.dsn, place.schema
+    dsn, schema = postgres_place.server.dsn, postgres_place.schema
     store = f'type = "postgres"\ndsn = "{dsn}"\nschema = "{schema}"'
     async with serving(clock=SystemClock(), speed=SPEED) as served, StubServer() as crm:
         relay, endpoint, secret = await installed(folder, served, crm=crm, store=store)

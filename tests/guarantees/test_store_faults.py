@@ -13,6 +13,7 @@ import pytest
 
 from relay.core.event import LEAD_CAPTURED
 from relay.store.sqlite.driver import sqlite3
+from tests import service
 from tests.guarantees import faulty_disk as faults
 from tests.guarantees import ledger
 from tests.guarantees.destinations import Destination
@@ -22,12 +23,7 @@ from tests.guarantees.traffic import Traffic, lead, post
 PAGE = 4096
 INTERIOR = 0x05
 
-SINK = """
-[[sink]]
-name = "crm"
-type = "http"
-url = "{url}"
-"""
+SINK = service.SINK.format(name="crm", url="{url}", more="")
 
 
 @pytest.fixture(scope="session")

@@ -35,35 +35,32 @@ def expecting(request: bytes) -> bytes:
 
 @early
 async def test_an_early_response_to_a_sender_that_waits_closes_the_connection(
-    relay: Relay, name: str, request_head: bytes
+    relay: Relay, name: str, request_head: bytes, caller: Caller
 ) -> None:
-    async with await relay.call() as caller:
-        answer = await caller.ask(expecting(request_head))
-        assert (answer.status, answer.headers["connection"]) == (int(name[:3]), "close")
-        caller.write(post(EVENT))
-        assert await caller.is_closed()
+    answer = await caller.ask(expecting(request_head))
+    assert (answer.status, answer.headers["connection"]) == (int(name[:3]), "close")
+    caller.write(post(EVENT))
+    assert await caller.is_closed()
     assert relay.stored() == 0
 
 
 @early
 async def test_a_request_behind_an_early_response_is_not_taken_for_its_body_or_answered(
-    relay: Relay, name: str, request_head: bytes
+    relay: Relay, name: str, request_head: bytes, caller: Caller
 ) -> None:
-    async with await relay.call() as caller:
-        caller.write(expecting(request_head))
-        assert (await caller.answer()).status == int(name[:3])
-        caller.write(post(EVENT) * 3)
-        assert await caller.is_closed()
+    caller.write(expecting(request_head))
+    assert (await caller.answer()).status == int(name[:3])
+    caller.write(post(EVENT) * 3)
+    assert await caller.is_closed()
     assert relay.stored() == 0
 
 
-async def test_requests_before_an_early_response_are_answered_first(relay: Relay) -> None:
-    async with await relay.call() as caller:
-        caller.write(post(EVENT) + post(EVENT) + expecting(EARLY["404"]))
-        answers = [await caller.answer() for _ in range(3)]
-        assert [answer.status for answer in answers] == [202, 200, 404]
-        assert [answer.headers.get("connection") for answer in answers] == [None, None, "close"]
-        assert await caller.is_closed()
+async def test_requests_before_an_early_response_are_answered_first(caller: Caller) -> None:
+    caller.write(post(EVENT) + post(EVENT) + expecting(EARLY["404"]))
+    answers = [await caller.answer() for _ in range(3)]
+    assert [answer.status for answer in answers] == [202, 200, 404]
+    assert [answer.headers.get("connection") for answer in answers] == [None, None, "close"]
+    assert await caller.is_closed()
 
 
 @pytest.mark.parametrize("name", ["404", "405"])
@@ -76,11 +73,10 @@ async def test_where_the_body_has_come_the_next_request_is_served(relay: Relay, 
 
 
 @pytest.mark.parametrize("name", ["404", "405"])
-async def test_a_body_that_comes_behind_its_response_is_dropped(relay: Relay, name: str) -> None:
-    async with await relay.call() as caller:
-        answer = await caller.ask(EARLY[name])
-        assert (answer.status, answer.headers.get("connection")) == (int(name), None)
-        assert (await caller.ask(EVENT + post(EVENT))).status == 202
+async def test_a_body_that_comes_behind_its_response_is_dropped(name: str, caller: Caller) -> None:
+    answer = await caller.ask(EARLY[name])
+    assert (answer.status, answer.headers.get("connection")) == (int(name), None)
+    assert (await caller.ask(EVENT + post(EVENT))).status == 202
 
 
 async def test_a_body_too_large_ends_its_connection_whether_or_not_it_comes(relay: Relay) -> None:
@@ -92,32 +88,29 @@ async def test_a_body_too_large_ends_its_connection_whether_or_not_it_comes(rela
 
 
 @pytest.mark.parametrize("expects", [True, False])
-async def test_http_1_0_gets_no_interim_response(relay: Relay, expects: bool) -> None:
+async def test_http_1_0_gets_no_interim_response(expects: bool, caller: Caller) -> None:
     """It would take it for the response (RFC 9110, 10.1.1)."""
     lines = [EXPECT] if expects else []
     request = post(EVENT, *lines).replace(b"HTTP/1.1", b"HTTP/1.0", 1)
-    async with await relay.call() as caller:
-        caller.write(request[: -len(EVENT)])
-        caller.write(EVENT)
-        assert (await caller.answer()).status == 202
-        assert await caller.is_closed()
+    caller.write(request[: -len(EVENT)])
+    caller.write(EVENT)
+    assert (await caller.answer()).status == 202
+    assert await caller.is_closed()
 
 
-async def test_an_early_response_to_http_1_0_closes_too(relay: Relay) -> None:
+async def test_an_early_response_to_http_1_0_closes_too(caller: Caller) -> None:
     request = expecting(EARLY["404"]).replace(b"HTTP/1.1", b"HTTP/1.0", 1)
-    async with await relay.call() as caller:
-        assert (await caller.ask(request)).status == 404
-        caller.write(post(EVENT))
-        assert await caller.is_closed()
+    assert (await caller.ask(request)).status == 404
+    caller.write(post(EVENT))
+    assert await caller.is_closed()
 
 
-async def test_a_relay_that_stops_answers_503_and_closes(relay: Relay) -> None:
-    async with await relay.call() as caller:
-        relay.service._public_side.receiver.draining = True
-        answer = await caller.ask(expecting(head("POST", PATH, LENGTH)))
-        assert (answer.status, answer.headers["connection"]) == (503, "close")
-        assert await caller.is_closed()
-        relay.service._public_side.receiver.draining = False
+async def test_a_relay_that_stops_answers_503_and_closes(relay: Relay, caller: Caller) -> None:
+    relay.service._public_side.receiver.draining = True
+    answer = await caller.ask(expecting(head("POST", PATH, LENGTH)))
+    assert (answer.status, answer.headers["connection"]) == (503, "close")
+    assert await caller.is_closed()
+    relay.service._public_side.receiver.draining = False
 
 
 async def test_an_early_401_of_the_admin_listener_closes_too(relay: Relay) -> None:

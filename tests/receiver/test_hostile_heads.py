@@ -72,12 +72,11 @@ async def test_offers_to_upgrade_are_ignored_however_they_are_cut(relay: Relay) 
 @row(49)
 @pytest.mark.parametrize("to", UPGRADES)
 async def test_a_body_behind_an_upgrade_is_never_taken_for_the_next_request(
-    relay: Relay, to: str
+    relay: Relay, to: str, caller: Caller
 ) -> None:
-    async with await relay.call() as caller:
-        answer = await caller.ask(upgrading(post(EVENT), to))
-        assert (answer.status, answer.content) == (200, {"status": "unreadable"})
-        assert (await caller.ask(post(OTHER))).status == 202
+    answer = await caller.ask(upgrading(post(EVENT), to))
+    assert (answer.status, answer.content) == (200, {"status": "unreadable"})
+    assert (await caller.ask(post(OTHER))).status == 202
     assert relay.stored() == 1
 
 
@@ -92,55 +91,50 @@ async def test_an_upgrade_with_a_body_of_unclear_length_is_refused(relay: Relay)
 
 
 @row(49)
-async def test_many_offers_to_upgrade_at_once_are_all_answered(relay: Relay) -> None:
+async def test_many_offers_to_upgrade_at_once_are_all_answered(caller: Caller) -> None:
     count = 500
-    async with await relay.call() as caller:
-        offer = head("GET", PATH, ("Connection", "upgrade"), ("Upgrade", "h2c"))
-        caller.write(offer * count)
-        assert {(await caller.answer()).status for _ in range(count)} == {405}
+    offer = head("GET", PATH, ("Connection", "upgrade"), ("Upgrade", "h2c"))
+    caller.write(offer * count)
+    assert {(await caller.answer()).status for _ in range(count)} == {405}
 
 
 @row(49)
-async def test_a_tunnel_is_refused(relay: Relay) -> None:
-    async with await relay.call() as caller:
-        request = head("CONNECT", "relay:80", ("Host", "relay"))
-        assert (await caller.ask(request + post(EVENT))).status == 400
-        assert await caller.is_closed()
+async def test_a_tunnel_is_refused(relay: Relay, caller: Caller) -> None:
+    request = head("CONNECT", "relay:80", ("Host", "relay"))
+    assert (await caller.ask(request + post(EVENT))).status == 400
+    assert await caller.is_closed()
     assert relay.stored() == 0
 
 
 @row(1)
-async def test_a_signature_in_a_trailer_does_not_count(relay: Relay) -> None:
+async def test_a_signature_in_a_trailer_does_not_count(relay: Relay, caller: Caller) -> None:
     trailer = b"Service-Signature: %b\r\n" % signed(EVENT).encode()
-    async with await relay.call() as caller:
-        assert (await caller.ask(chunked(EVENT, trailers=trailer))).status == 401
-        assert (await caller.ask(post(OTHER))).status == 202
+    assert (await caller.ask(chunked(EVENT, trailers=trailer))).status == 401
+    assert (await caller.ask(post(OTHER))).status == 202
     assert relay.stored() == 1
     assert await relay.counts("relay_rejected_total") == {("missing", "main"): 1}
 
 
 @row(4)
 async def test_a_trailer_neither_spoils_a_request_nor_is_kept_with_it(
-    relay: Relay,
+    relay: Relay, caller: Caller
 ) -> None:
     trailers = b"Service-Signature: t=1,v1=00\r\nX-Trailer: 1\r\nConnection: upgrade\r\n"
     trailers += b"Upgrade: h2c\r\nExpect: 100-continue\r\n"
     request = chunked(EVENT, ("Service-Signature", signed(EVENT)), trailers=trailers)
-    async with await relay.call() as caller:
-        assert (await caller.ask(request)).status == 202
-        assert (await caller.ask(post(OTHER))).status == 202
+    assert (await caller.ask(request)).status == 202
+    assert (await caller.ask(post(OTHER))).status == 202
     assert relay.heads().count(b"x-trailer") == 0
     assert relay.heads().count(b"service-signature") == 2
 
 
 async def test_a_trailer_that_ends_the_connection_closes_it_behind_the_answer(
-    relay: Relay,
+    caller: Caller,
 ) -> None:
     signature = ("Service-Signature", signed(EVENT))
-    async with await relay.call() as caller:
-        answer = await caller.ask(chunked(EVENT, signature, trailers=b"Connection: close\r\n"))
-        assert (answer.status, answer.headers["connection"]) == (202, "close")
-        assert await caller.is_closed()
+    answer = await caller.ask(chunked(EVENT, signature, trailers=b"Connection: close\r\n"))
+    assert (answer.status, answer.headers["connection"]) == (202, "close")
+    assert await caller.is_closed()
 
 
 @row(50)
@@ -168,11 +162,10 @@ async def test_another_major_version_is_not_supported(relay: Relay, version: byt
 
 
 @row(49)
-async def test_the_preface_of_http_2_is_not_supported(relay: Relay) -> None:
-    async with await relay.call() as caller:
-        answer = await caller.ask(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0" * 9)
-        assert (answer.status, answer.headers["connection"]) == (505, "close")
-        assert await caller.is_closed()
+async def test_the_preface_of_http_2_is_not_supported(relay: Relay, caller: Caller) -> None:
+    answer = await caller.ask(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0" * 9)
+    assert (answer.status, answer.headers["connection"]) == (505, "close")
+    assert await caller.is_closed()
     assert await relay.counts("relay_requests_total") == {("505", "unknown"): 1}
 
 
@@ -188,18 +181,16 @@ async def test_a_request_before_one_of_another_version_is_answered(relay: Relay)
 
 @row(49)
 @pytest.mark.parametrize("version", [b"HTTP/1.0", b"HTTP/1.1", b"HTTP/1.2", b"HTTP/1.9"])
-async def test_every_minor_version_of_http_1_is_taken(relay: Relay, version: bytes) -> None:
-    async with await relay.call() as caller:
-        answer = await caller.ask(in_version(version)(post(EVENT)))
-        assert answer.status == 202
-        assert answer.headers.get("connection") == ("close" if version == b"HTTP/1.0" else None)
+async def test_every_minor_version_of_http_1_is_taken(version: bytes, caller: Caller) -> None:
+    answer = await caller.ask(in_version(version)(post(EVENT)))
+    assert answer.status == 202
+    assert answer.headers.get("connection") == ("close" if version == b"HTTP/1.0" else None)
 
 
 @row(49)
-async def test_a_request_without_a_version_is_not_supported(relay: Relay) -> None:
-    async with await relay.call() as caller:
-        assert (await caller.ask(b"GET /webhooks\r\n\r\n")).status in (400, 505)
-        assert await caller.is_closed()
+async def test_a_request_without_a_version_is_not_supported(caller: Caller) -> None:
+    assert (await caller.ask(b"GET /webhooks\r\n\r\n")).status in (400, 505)
+    assert await caller.is_closed()
 
 
 def with_headers(count: int) -> bytes:
@@ -231,35 +222,32 @@ async def test_of_too_many_headers_the_forwarded_address_is_still_the_clients(re
 @row(3, 49)
 @pytest.mark.parametrize("end", [b"\r\n", b""], ids=["whole", "unfinished"])
 async def test_thousands_of_tiny_headers_are_refused_before_they_are_kept(
-    relay: Relay, end: bytes
+    relay: Relay, end: bytes, caller: Caller
 ) -> None:
     request = b"POST /webhooks HTTP/1.1\r\n" + b"a:\r\n" * 15_000 + end
-    async with await relay.call() as caller:
-        caller.write(request * 4)
-        await caller.flush()
-        answer = await caller.answer()
-        assert (answer.status, answer.headers["connection"]) == (431, "close")
-        (connection,) = relay.service.public._connections
-        assert connection._headers == []
-        assert await caller.is_closed()
+    caller.write(request * 4)
+    await caller.flush()
+    answer = await caller.answer()
+    assert (answer.status, answer.headers["connection"]) == (431, "close")
+    (connection,) = relay.service.public._connections
+    assert connection._headers == []
+    assert await caller.is_closed()
     assert (await relay.ask(post(EVENT))).status == 202
 
 
 @row(3, 49)
-async def test_an_offer_to_upgrade_allows_no_more_headers(relay: Relay) -> None:
+async def test_an_offer_to_upgrade_allows_no_more_headers(caller: Caller) -> None:
     request = upgrading(EVENT, "h2c", *[("a", "")] * (HEADERS_MAX - 4))
-    async with await relay.call() as caller:
-        assert (await caller.ask(request)).status == 431
-        assert await caller.is_closed()
+    assert (await caller.ask(request)).status == 431
+    assert await caller.is_closed()
 
 
 @row(49)
-async def test_requests_before_too_many_headers_are_answered(relay: Relay) -> None:
-    async with await relay.call() as caller:
-        caller.write(post(EVENT) + with_headers(HEADERS_MAX + 1) + post(OTHER))
-        answer = await caller.answer()
-        assert (answer.status, answer.headers["connection"]) == (202, "close")
-        assert await caller.is_closed()
+async def test_requests_before_too_many_headers_are_answered(relay: Relay, caller: Caller) -> None:
+    caller.write(post(EVENT) + with_headers(HEADERS_MAX + 1) + post(OTHER))
+    answer = await caller.answer()
+    assert (answer.status, answer.headers["connection"]) == (202, "close")
+    assert await caller.is_closed()
     assert relay.stored() == 1
     assert await relay.counts("relay_rejected_total") == {("headers", "unknown"): 1}
 

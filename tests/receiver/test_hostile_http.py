@@ -138,10 +138,9 @@ async def test_bytes_beyond_the_content_length_are_another_request(relay: Relay)
 
 @row(43)
 async def test_an_event_whose_sender_has_left_is_stored_and_delivered(
-    relay: Relay, destination: StubServer
+    relay: Relay, destination: StubServer, caller: Caller
 ) -> None:
-    async with await relay.call() as caller:
-        caller.write(post(EVENT))
+    caller.write(post(EVENT))
     await relay.until_counted("relay_events_total", "video.ready", "accepted", "main")
     await until(lambda: len(destination.requests) == 1, what="the delivery")
     assert relay.stored() == 1
@@ -204,11 +203,10 @@ def _with(*lines: bytes) -> Callable[[bytes], bytes]:
     ],
 )
 async def test_a_request_that_is_not_http_gets_an_error_and_stores_nothing(
-    relay: Relay, spoil: Callable[[bytes], bytes]
+    relay: Relay, spoil: Callable[[bytes], bytes], caller: Caller
 ) -> None:
-    async with await relay.call() as caller:
-        assert (await caller.ask(spoil(post(EVENT)))).status == 400
-        assert await caller.is_closed()
+    assert (await caller.ask(spoil(post(EVENT)))).status == 400
+    assert await caller.is_closed()
     assert relay.stored() == 0
     assert await relay.counts("relay_requests_total") == {("400", "unknown"): 1}
     assert await relay.counts("relay_rejected_total") == {}
@@ -225,11 +223,10 @@ async def test_malformed_requests_on_the_admin_listener_are_not_counted_for_the_
 
 
 @row(49)
-async def test_a_bad_chunk_stores_nothing(relay: Relay) -> None:
-    async with await relay.call() as caller:
-        request = chunked(EVENT).replace(b"0\r\n\r\n", b"zz\r\n\r\n")
-        assert (await caller.ask(request)).status == 400
-        assert await caller.is_closed()
+async def test_a_bad_chunk_stores_nothing(relay: Relay, caller: Caller) -> None:
+    request = chunked(EVENT).replace(b"0\r\n\r\n", b"zz\r\n\r\n")
+    assert (await caller.ask(request)).status == 400
+    assert await caller.is_closed()
     assert relay.stored() == 0
     # It is one request, and was one before its body turned out to be none.
     await relay.until_counted("relay_requests_total", "408", "main")
@@ -242,22 +239,20 @@ async def test_a_bad_chunk_stores_nothing(relay: Relay) -> None:
     [b"POST /webhooks HTTP/1.1\r\nX-Odd: ", b"POST /webhooks?", b"\r\n" * 1_000],
     ids=["header", "target", "blank-lines"],
 )
-async def test_a_head_without_end_is_given_up_before_it_costs(relay: Relay, begun: bytes) -> None:
-    async with await relay.call() as caller:
-        caller.write(begun + b"a" * (4 << 20))
-        await caller.flush()
-        answer = await caller.answer()
-        assert (answer.status, answer.headers["connection"]) == (400, "close")
-        assert await caller.is_closed()
+async def test_a_head_without_end_is_given_up_before_it_costs(begun: bytes, caller: Caller) -> None:
+    caller.write(begun + b"a" * (4 << 20))
+    await caller.flush()
+    answer = await caller.answer()
+    assert (answer.status, answer.headers["connection"]) == (400, "close")
+    assert await caller.is_closed()
 
 
 @row(3, 49)
-async def test_trailers_without_end_are_given_up_too(relay: Relay) -> None:
-    async with await relay.call() as caller:
-        caller.write(chunked(EVENT).removesuffix(b"\r\n") + b"X-Odd: " + b"a" * (4 << 20))
-        await caller.flush()
-        assert (await caller.answer()).status == 400
-        assert await caller.is_closed()
+async def test_trailers_without_end_are_given_up_too(relay: Relay, caller: Caller) -> None:
+    caller.write(chunked(EVENT).removesuffix(b"\r\n") + b"X-Odd: " + b"a" * (4 << 20))
+    await caller.flush()
+    assert (await caller.answer()).status == 400
+    assert await caller.is_closed()
     assert relay.stored() == 0
 
 
@@ -287,13 +282,12 @@ async def test_bytes_after_an_abandoned_body_are_not_a_request(hasty: Relay) -> 
     assert hasty.lines("library.message") == []
 
 
-async def test_a_sender_that_ends_its_side_is_answered(relay: Relay) -> None:
+async def test_a_sender_that_ends_its_side_is_answered(caller: Caller) -> None:
     bodies = [EVENT, EVENT.replace(b"evt_1", b"evt_2")]
-    async with await relay.call() as caller:
-        caller.write(b"".join(post(body) for body in bodies))
-        caller.end()
-        assert [(await caller.answer()).status for _ in bodies] == [202, 202]
-        assert await caller.is_closed()
+    caller.write(b"".join(post(body) for body in bodies))
+    caller.end()
+    assert [(await caller.answer()).status for _ in bodies] == [202, 202]
+    assert await caller.is_closed()
 
 
 def chunked(body: bytes) -> bytes:

@@ -8,7 +8,7 @@ import asyncio
 
 import pytest
 
-from tests.caller import SECRET, head, now_s, post, signed
+from tests.caller import SECRET, Caller, head, now_s, post, signed
 from tests.loop_watch import UvLoop
 from tests.receiver.hostile import (
     EVENT,
@@ -51,16 +51,15 @@ async def test_an_odd_signature_header_gets_its_answer(relay: Relay, odd: Odd) -
         await relay.assert_refused(odd.reason, 401)
 
 
-async def test_all_401_responses_are_alike(relay: Relay) -> None:
+async def test_all_401_responses_are_alike(caller: Caller) -> None:
     sender = Sender(SECRET.encode(), now_s(), EVENT)
     told = set()
-    async with await relay.call() as caller:
-        for odd in HEADERS:
-            if odd.reason is not None:
-                lines = [("Service-Signature", line) for line in odd.lines(sender)]
-                answer = await caller.ask(post(EVENT, *lines, sign=False))
-                del answer.headers["date"]
-                told.add((answer.status, answer.body, *answer.headers.items()))
+    for odd in HEADERS:
+        if odd.reason is not None:
+            lines = [("Service-Signature", line) for line in odd.lines(sender)]
+            answer = await caller.ask(post(EVENT, *lines, sign=False))
+            del answer.headers["date"]
+            told.add((answer.status, answer.body, *answer.headers.items()))
     assert len(told) == 1
 
 
@@ -177,17 +176,15 @@ async def test_a_connection_stays_good_after_refusals_whose_bodies_were_read(rel
         assert (await caller.ask(post(EVENT))).status == 200
 
 
-async def test_requests_that_come_in_one_go_are_answered_in_their_order(relay: Relay) -> None:
+async def test_requests_that_come_in_one_go_are_answered_in_their_order(caller: Caller) -> None:
     bodies = [EVENT.replace(b"evt_1", b"evt_%d" % number) for number in range(20)]
-    async with await relay.call() as caller:
-        caller.write(b"".join(post(body) for body in bodies))
-        ids = [(await caller.answer()).content["id"] for _ in bodies]
+    caller.write(b"".join(post(body) for body in bodies))
+    ids = [(await caller.answer()).content["id"] for _ in bodies]
     assert ids == [f"evt_{number}" for number in range(20)]
 
 
-async def test_a_sender_that_expects_100_continue_gets_it(relay: Relay) -> None:
+async def test_a_sender_that_expects_100_continue_gets_it(caller: Caller) -> None:
     request = post(EVENT, ("Expect", "100-continue"))
     cut = request.index(b"\r\n\r\n") + 4
-    async with await relay.call() as caller:
-        assert (await caller.ask(request[:cut], bodiless=True)).status == 100
-        assert (await caller.ask(request[cut:])).status == 202
+    assert (await caller.ask(request[:cut], bodiless=True)).status == 100
+    assert (await caller.ask(request[cut:])).status == 202

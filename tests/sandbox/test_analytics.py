@@ -44,11 +44,10 @@ async def status(served: Served, path: str, **params: str) -> int:
     return (await served.ask("GET", path, params=params)).status_code
 
 
-async def test_a_session_says_all_about_a_view() -> None:
-    async with serving() as served:
-        video = await add(served)
-        session = await watch(served, video, 0, 40, **ADA)
-        page = await read(served, "/v1/analytics/sessions")
+async def test_a_session_says_all_about_a_view(served: Served) -> None:
+    video = await add(served)
+    session = await watch(served, video, 0, 40, **ADA)
+    page = await read(served, "/v1/analytics/sessions")
     assert page == {
         "sessions": [
             {
@@ -72,30 +71,28 @@ async def test_a_session_says_all_about_a_view() -> None:
     }
 
 
-async def test_a_session_changes_while_the_view_lasts() -> None:
-    async with serving() as served:
-        video = await add(served)
-        body = {"video": video, "from": 0, "to": 100, **ADA}
-        await served.control("viewers/watch", body)
-        await served.step(33.3)
-        (session,) = (await read(served, "/v1/analytics/sessions"))["sessions"]
-        live = await read(served, "/v1/analytics/live")
-        await served.step(100)
-        (ended,) = (await read(served, "/v1/analytics/sessions"))["sessions"]
-        nobody = await read(served, "/v1/analytics/live")
+async def test_a_session_changes_while_the_view_lasts(served: Served) -> None:
+    video = await add(served)
+    body = {"video": video, "from": 0, "to": 100, **ADA}
+    await served.control("viewers/watch", body)
+    await served.step(33.3)
+    (session,) = (await read(served, "/v1/analytics/sessions"))["sessions"]
+    live = await read(served, "/v1/analytics/live")
+    await served.step(100)
+    (ended,) = (await read(served, "/v1/analytics/sessions"))["sessions"]
+    nobody = await read(served, "/v1/analytics/live")
     assert (session["watchedPercent"], session["endedAt"]) == (33.3, None)
     assert live == {"viewers": 1, "videos": [{"id": video, "title": "Tour", "viewers": 1}]}
     assert (ended["watchedPercent"], ended["finished"]) == (100.0, True)
     assert nobody == {"viewers": 0, "videos": []}
 
 
-async def test_a_form_is_in_its_session_and_in_the_truth() -> None:
-    async with serving() as served:
-        video = await add(served)
-        form = {"email": "eve@example.org", "name": "Eve", "fields": {"company": "Contoso"}}
-        lead = (await served.control("viewers/lead", {"video": video, **form})).json()["lead"]
-        (session,) = (await read(served, "/v1/analytics/sessions"))["sessions"]
-        truth = (await served.client.get("/sandbox/truth")).json()
+async def test_a_form_is_in_its_session_and_in_the_truth(served: Served) -> None:
+    video = await add(served)
+    form = {"email": "eve@example.org", "name": "Eve", "fields": {"company": "Contoso"}}
+    lead = (await served.control("viewers/lead", {"video": video, **form})).json()["lead"]
+    (session,) = (await read(served, "/v1/analytics/sessions"))["sessions"]
+    truth = (await served.client.get("/sandbox/truth")).json()
     submitted = {"id": lead, **form, "createdAt": "2026-03-02T09:30:00.000Z"}
     assert session["submitted"] == [submitted]
     assert session["viewer"] == {"email": "eve@example.org", "name": "Eve"}
@@ -105,28 +102,26 @@ async def test_a_form_is_in_its_session_and_in_the_truth() -> None:
     assert [row["milestone"] for row in truth["milestones"]] == ["started"]
 
 
-async def test_a_form_in_a_running_view_names_its_viewer() -> None:
-    async with serving() as served:
-        video = await add(served)
-        body = {"video": video, "from": 0, "to": 100}
-        session = (await served.control("viewers/watch", body)).json()["session"]
-        await served.step(60)
-        anonymous = (await served.client.get("/sandbox/truth")).json()
-        await served.control("viewers/lead", {"session": session, "name": "Ada", **ADA})
-        truth = (await served.client.get("/sandbox/truth")).json()
+async def test_a_form_in_a_running_view_names_its_viewer(served: Served) -> None:
+    video = await add(served)
+    body = {"video": video, "from": 0, "to": 100}
+    session = (await served.control("viewers/watch", body)).json()["session"]
+    await served.step(60)
+    anonymous = (await served.client.get("/sandbox/truth")).json()
+    await served.control("viewers/lead", {"session": session, "name": "Ada", **ADA})
+    truth = (await served.client.get("/sandbox/truth")).json()
     assert [row["milestone"] for row in anonymous["anonymous"]] == ["started", "25%", "50%"]
     assert anonymous["milestones"] == truth["anonymous"] == []
     assert [row["milestone"] for row in truth["milestones"]] == ["started", "25%", "50%"]
 
 
-async def test_a_viewer_is_everything_that_an_address_watched() -> None:
-    async with serving() as served:
-        tour, demo = await add(served), await add(served, title="Demo", seconds=50)
-        await watch(served, tour, 0, 60, **ADA)
-        await watch(served, tour, 50, 95, **ADA)
-        await watch(served, demo, 10, 20, **ADA)
-        await watch(served, demo, 0, 50, email="eve@example.org")
-        viewer = await read(served, "/v1/analytics/viewer", email=" ADA@example.com")
+async def test_a_viewer_is_everything_that_an_address_watched(served: Served) -> None:
+    tour, demo = await add(served), await add(served, title="Demo", seconds=50)
+    await watch(served, tour, 0, 60, **ADA)
+    await watch(served, tour, 50, 95, **ADA)
+    await watch(served, demo, 10, 20, **ADA)
+    await watch(served, demo, 0, 50, email="eve@example.org")
+    viewer = await read(served, "/v1/analytics/viewer", email=" ADA@example.com")
     assert viewer["viewer"] == {"email": "ada@example.com", "name": "Ada"}
     assert viewer["videos"][0] == {
         "video": {"id": tour, "title": "Tour"},
@@ -143,26 +138,24 @@ async def test_a_viewer_is_everything_that_an_address_watched() -> None:
     ]
 
 
-async def test_an_unknown_viewer_watched_nothing() -> None:
-    async with serving() as served:
-        viewer = await read(served, "/v1/analytics/viewer", email="nobody@example.com")
-        missing = await status(served, "/v1/analytics/viewer")
+async def test_an_unknown_viewer_watched_nothing(served: Served) -> None:
+    viewer = await read(served, "/v1/analytics/viewer", email="nobody@example.com")
+    missing = await status(served, "/v1/analytics/viewer")
     assert viewer == {"viewer": {"email": "nobody@example.com", "name": None}, "videos": []}
     assert missing == 422
 
 
-async def test_sessions_come_in_pages_the_oldest_first() -> None:
-    async with serving() as served:
-        video = await add(served)
-        begun = [await watch(served, video, 0, 1) for _ in range(5)]
-        listed: list[list[str]] = []
-        after: dict[str, str] = {}
-        while True:
-            page = await read(served, "/v1/analytics/sessions", limit="2", **after)
-            listed.append([each["id"] for each in page["sessions"]])
-            if page["next"] is None:
-                break
-            after = {"after": page["next"]}
+async def test_sessions_come_in_pages_the_oldest_first(served: Served) -> None:
+    video = await add(served)
+    begun = [await watch(served, video, 0, 1) for _ in range(5)]
+    listed: list[list[str]] = []
+    after: dict[str, str] = {}
+    while True:
+        page = await read(served, "/v1/analytics/sessions", limit="2", **after)
+        listed.append([each["id"] for each in page["sessions"]])
+        if page["next"] is None:
+            break
+        after = {"after": page["next"]}
     assert listed == [begun[:2], begun[2:4], begun[4:]]
 
 
@@ -174,26 +167,24 @@ async def test_an_impossible_page_of_sessions_is_refused(params: dict[str, str])
         assert await status(served, "/v1/analytics/sessions", **params) == 422
 
 
-async def test_a_page_has_a_thousand_sessions() -> None:
-    async with serving() as served:
-        video = await add(served)
-        for _ in range(1001):
-            served.sandbox.viewing.begin(video, Visit())
-        page = await read(served, "/v1/analytics/sessions")
-        rest = await read(served, "/v1/analytics/sessions", after=page["next"])
+async def test_a_page_has_a_thousand_sessions(served: Served) -> None:
+    video = await add(served)
+    for _ in range(1001):
+        served.sandbox.viewing.begin(video, Visit())
+    page = await read(served, "/v1/analytics/sessions")
+    rest = await read(served, "/v1/analytics/sessions", after=page["next"])
     assert len(page["sessions"]) == 1000
     assert (len(rest["sessions"]), rest["next"]) == (1, None)
 
 
-async def test_statistics_count_plays_viewers_and_leads() -> None:
-    async with serving() as served:
-        tour, demo = await add(served), await add(served, title="Demo")
-        await watch(served, tour, 0, 100, **ADA)
-        await watch(served, tour, 0, 30, **ADA)
-        await watch(served, tour, 0, 50)
-        form = {"video": tour, "email": "eve@example.org", "name": "Eve"}
-        await served.control("viewers/lead", form)
-        stats = await read(served, "/v1/stats", days="2")
+async def test_statistics_count_plays_viewers_and_leads(served: Served) -> None:
+    tour, demo = await add(served), await add(served, title="Demo")
+    await watch(served, tour, 0, 100, **ADA)
+    await watch(served, tour, 0, 30, **ADA)
+    await watch(served, tour, 0, 50)
+    form = {"video": tour, "email": "eve@example.org", "name": "Eve"}
+    await served.control("viewers/lead", form)
+    stats = await read(served, "/v1/stats", days="2")
     figures = {"plays": 4, "viewers": 3, "watchedSeconds": 180.0, "leads": 1}
     nothing = {"plays": 0, "viewers": 0, "watchedSeconds": 0.0, "leads": 0}
     assert stats == {
@@ -210,13 +201,12 @@ async def test_statistics_count_plays_viewers_and_leads() -> None:
     }
 
 
-async def test_the_statistics_of_a_video_show_its_retention() -> None:
-    async with serving() as served:
-        tour = await add(served)
-        await watch(served, tour, 0, 52, **ADA)
-        await watch(served, tour, 48, 95, **ADA)
-        await watch(served, tour, 0, 50)
-        stats = await read(served, f"/v1/videos/{tour}/stats")
+async def test_the_statistics_of_a_video_show_its_retention(served: Served) -> None:
+    tour = await add(served)
+    await watch(served, tour, 0, 52, **ADA)
+    await watch(served, tour, 48, 95, **ADA)
+    await watch(served, tour, 0, 50)
+    stats = await read(served, f"/v1/videos/{tour}/stats")
     assert stats["video"] == {"id": tour, "title": "Tour"}
     assert (stats["plays"], stats["viewers"], stats["completionRate"]) == (3, 2, 0.5)
     by_percent = {point["percent"]: point["viewers"] for point in stats["retention"]}
@@ -226,12 +216,11 @@ async def test_the_statistics_of_a_video_show_its_retention() -> None:
     assert stats["devices"] == [{"device": "desktop", "plays": 3}]
 
 
-async def test_statistics_are_also_csv() -> None:
-    async with serving() as served:
-        tour = await add(served, title='Tour, "the long one"')
-        await watch(served, tour, 0, 95, **ADA)
-        workspace = await served.ask("GET", "/v1/stats", params={"format": "csv"})
-        video = await served.ask("GET", f"/v1/videos/{tour}/stats", params={"format": "csv"})
+async def test_statistics_are_also_csv(served: Served) -> None:
+    tour = await add(served, title='Tour, "the long one"')
+    await watch(served, tour, 0, 95, **ADA)
+    workspace = await served.ask("GET", "/v1/stats", params={"format": "csv"})
+    video = await served.ask("GET", f"/v1/videos/{tour}/stats", params={"format": "csv"})
     assert workspace.headers["Content-Type"] == "text/csv; charset=utf-8"
     (line,) = csv.DictReader(io.StringIO(workspace.text))
     assert line == {
@@ -247,17 +236,16 @@ async def test_statistics_are_also_csv() -> None:
     assert points[-2:] == [{"percent": "95", "viewers": "1"}, {"percent": "100", "viewers": "0"}]
 
 
-async def test_a_period_includes_both_of_its_ends() -> None:
-    async with serving() as served:
-        video = await add(served)
-        for _ in range(4):
-            await watch_at_once(served, video)
-            await served.step(DAY_S)
-        plays = {}
-        for period in ({"days": "1"}, {"days": "2"}, {"days": "5"}, {}):
-            stats = await read(served, "/v1/stats", **period)
-            plays[period.get("days")] = stats["totals"]["plays"]
-        between = await read(served, "/v1/stats", **{"from": "2026-03-03", "to": "2026-03-04"})
+async def test_a_period_includes_both_of_its_ends(served: Served) -> None:
+    video = await add(served)
+    for _ in range(4):
+        await watch_at_once(served, video)
+        await served.step(DAY_S)
+    plays = {}
+    for period in ({"days": "1"}, {"days": "2"}, {"days": "5"}, {}):
+        stats = await read(served, "/v1/stats", **period)
+        plays[period.get("days")] = stats["totals"]["plays"]
+    between = await read(served, "/v1/stats", **{"from": "2026-03-03", "to": "2026-03-04"})
     assert plays == {"1": 0, "2": 1, "5": 4, None: 4}
     assert [each["date"] for each in between["days"]] == ["2026-03-03", "2026-03-04"]
     assert between["totals"]["plays"] == 2
@@ -291,18 +279,17 @@ async def test_an_impossible_period_is_refused(path: str, params: dict[str, str]
         assert await status(served, path, **params) == 422
 
 
-async def test_a_report_groups_and_measures_as_it_was_asked_to() -> None:
-    async with serving() as served:
-        tour = await add(served)
-        await watch(served, tour, 0, 30, **ADA)
-        await watch(served, tour, 0, 30)
-        rows = {}
-        for group in ("video", "day", "country", "device", "page"):
-            body = {"groupBy": group, "metrics": ["plays", "viewers", "watchedSeconds", "leads"]}
-            answer = await served.ask("POST", "/v1/analytics/report", json=body, access="Read only")
-            assert answer.status_code == 201, answer.text
-            assert answer.json()["report"]["id"] is None
-            (rows[group],) = answer.json()["rows"]
+async def test_a_report_groups_and_measures_as_it_was_asked_to(served: Served) -> None:
+    tour = await add(served)
+    await watch(served, tour, 0, 30, **ADA)
+    await watch(served, tour, 0, 30)
+    rows = {}
+    for group in ("video", "day", "country", "device", "page"):
+        body = {"groupBy": group, "metrics": ["plays", "viewers", "watchedSeconds", "leads"]}
+        answer = await served.ask("POST", "/v1/analytics/report", json=body, access="Read only")
+        assert answer.status_code == 201, answer.text
+        assert answer.json()["report"]["id"] is None
+        (rows[group],) = answer.json()["rows"]
     figures = {"plays": 2, "viewers": 2, "watchedSeconds": 60.0, "leads": 0}
     assert rows == {
         "video": {"video": {"id": tour, "title": "Tour"}, **figures},
@@ -313,17 +300,16 @@ async def test_a_report_groups_and_measures_as_it_was_asked_to() -> None:
     }
 
 
-async def test_a_saved_report_shows_what_is_true_when_it_is_run() -> None:
-    async with serving() as served:
-        video = await add(served)
-        body = {"groupBy": "video", "metrics": ["plays"], "days": 1, "save": "Today"}
-        made = (await served.ask("POST", "/v1/analytics/report", json=body)).json()
-        path = f"/v1/analytics/reports/{made['report']['id']}/run"
-        await watch(served, video, 0, 10)
-        run = await read(served, path)
-        await served.step(DAY_S)
-        tomorrow = await read(served, path)
-        unknown = await status(served, "/v1/analytics/reports/rep_none/run")
+async def test_a_saved_report_shows_what_is_true_when_it_is_run(served: Served) -> None:
+    video = await add(served)
+    body = {"groupBy": "video", "metrics": ["plays"], "days": 1, "save": "Today"}
+    made = (await served.ask("POST", "/v1/analytics/report", json=body)).json()
+    path = f"/v1/analytics/reports/{made['report']['id']}/run"
+    await watch(served, video, 0, 10)
+    run = await read(served, path)
+    await served.step(DAY_S)
+    tomorrow = await read(served, path)
+    unknown = await status(served, "/v1/analytics/reports/rep_none/run")
     assert made["report"] == {
         "id": made["report"]["id"],
         "name": "Today",
@@ -338,15 +324,14 @@ async def test_a_saved_report_shows_what_is_true_when_it_is_run() -> None:
     assert unknown == 404
 
 
-async def test_a_saved_report_keeps_its_dates() -> None:
-    async with serving() as served:
-        video = await add(served)
-        await watch(served, video, 0, 10)
-        dates = {"from": TODAY, "to": TODAY}
-        body = {"groupBy": "day", "metrics": ["plays"], "save": "That day", **dates}
-        made = (await served.ask("POST", "/v1/analytics/report", json=body)).json()
-        await served.step(9 * DAY_S)
-        run = await read(served, f"/v1/analytics/reports/{made['report']['id']}/run")
+async def test_a_saved_report_keeps_its_dates(served: Served) -> None:
+    video = await add(served)
+    await watch(served, video, 0, 10)
+    dates = {"from": TODAY, "to": TODAY}
+    body = {"groupBy": "day", "metrics": ["plays"], "save": "That day", **dates}
+    made = (await served.ask("POST", "/v1/analytics/report", json=body)).json()
+    await served.step(9 * DAY_S)
+    run = await read(served, f"/v1/analytics/reports/{made['report']['id']}/run")
     assert run == made
     assert run["report"]["days"] is None
     assert {name: run["report"][name] for name in dates} == dates
@@ -368,28 +353,26 @@ async def test_a_report_of_what_is_not_known_is_refused(body: dict[str, Any]) ->
     assert answer.status_code == 422
 
 
-async def test_videos_are_compared_in_the_order_asked_for() -> None:
-    async with serving() as served:
-        tour, demo = await add(served), await add(served, title="Demo")
-        await watch(served, tour, 0, 100, **ADA)
-        both = await read(served, "/v1/analytics/compare", videos=f"{demo},{tour}")
-        unknown = await status(served, "/v1/analytics/compare", videos=f"{demo},vid_none")
-        many = await status(
-            served, "/v1/analytics/compare", videos=",".join(f"vid_{n}" for n in range(21))
-        )
+async def test_videos_are_compared_in_the_order_asked_for(served: Served) -> None:
+    tour, demo = await add(served), await add(served, title="Demo")
+    await watch(served, tour, 0, 100, **ADA)
+    both = await read(served, "/v1/analytics/compare", videos=f"{demo},{tour}")
+    unknown = await status(served, "/v1/analytics/compare", videos=f"{demo},vid_none")
+    many = await status(
+        served, "/v1/analytics/compare", videos=",".join(f"vid_{n}" for n in range(21))
+    )
     assert [(each["id"], each["plays"]) for each in both["videos"]] == [(demo, 0), (tour, 1)]
     assert both["videos"][1]["completionRate"] == 1.0
     assert (unknown, many) == (404, 422)
 
 
-async def test_a_deleted_video_keeps_its_views_and_loses_its_own_statistics() -> None:
-    async with serving() as served:
-        video = await add(served)
-        await watch(served, video, 0, 95, **ADA)
-        await served.ask("DELETE", f"/v1/videos/{video}", params={"permanent": "true"})
-        stats = await read(served, "/v1/stats")
-        viewer = await read(served, "/v1/analytics/viewer", email=ADA["email"])
-        gone = await status(served, f"/v1/videos/{video}/stats")
+async def test_a_deleted_video_keeps_its_views_and_loses_its_own_statistics(served: Served) -> None:
+    video = await add(served)
+    await watch(served, video, 0, 95, **ADA)
+    await served.ask("DELETE", f"/v1/videos/{video}", params={"permanent": "true"})
+    stats = await read(served, "/v1/stats")
+    viewer = await read(served, "/v1/analytics/viewer", email=ADA["email"])
+    gone = await status(served, f"/v1/videos/{video}/stats")
     assert [(each["title"], each["plays"]) for each in stats["videos"]] == [("Tour", 1)]
     assert viewer["videos"][0]["finished"]
     assert gone == 404

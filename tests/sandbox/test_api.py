@@ -9,7 +9,7 @@ import pytest
 
 from relay.core.clock import SystemClock
 from relay.sandbox.model import Access
-from tests.sandbox.service import MEDIA, serving
+from tests.sandbox.service import MEDIA, Served, serving
 from tests.stub_server import StubServer
 
 pytestmark = pytest.mark.servers
@@ -40,12 +40,11 @@ ADMIN: Access = "Admin"
     ],
 )
 async def test_a_key_may_do_what_its_access_says(
-    method: str, path: str, body: object, least: Access
+    method: str, path: str, body: object, least: Access, served: Served
 ) -> None:
     levels = [READ, WRITE, ADMIN]
-    async with serving() as served:
-        path = path.format(video=(await served.add())["id"])
-        answers = [await served.ask(method, path, json=body, access=level) for level in levels]
+    path = path.format(video=(await served.add())["id"])
+    answers = [await served.ask(method, path, json=body, access=level) for level in levels]
     refused = [answer.status_code == 403 for answer in answers]
     assert refused == [levels.index(level) < levels.index(least) for level in levels]
     assert all(answer.is_success for answer in answers if answer.status_code != 403)
@@ -53,27 +52,25 @@ async def test_a_key_may_do_what_its_access_says(
 
 
 @pytest.mark.parametrize("value", [None, "", "Bearer", "Bearer x", "Basic x", "Bearer \xe9"])
-async def test_a_request_without_a_valid_key_gets_401(value: str | None) -> None:
+async def test_a_request_without_a_valid_key_gets_401(value: str | None, served: Served) -> None:
     headers = {} if value is None else {"Authorization": value.encode("latin-1")}
-    async with serving() as served:
-        answer = await served.client.get("/v1/videos", headers=headers)  # type: ignore[arg-type]
+    answer = await served.client.get("/v1/videos", headers=headers)  # type: ignore[arg-type]
     assert answer.status_code == 401
     assert answer.json()["error"]["code"] == "unauthorized"
 
 
-async def test_keys_are_created_used_and_revoked_at_once() -> None:
-    async with serving() as served:
-        body = {"name": "A report", "access": READ}
-        created = (await served.control("keys", body)).json()["key"]
-        headers = {"Authorization": f"Bearer {created['value']}"}
-        await served.step(60)
-        assert (await served.client.get("/v1/videos", headers=headers)).status_code == 200
-        keys = (await served.client.get("/sandbox/keys")).json()["keys"]
-        assert [key["access"] for key in keys] == [READ, WRITE, ADMIN, READ]
-        assert keys[-1]["lastUsedAt"] == "2026-03-02T09:31:00.000Z"
-        await served.control(f"keys/{created['id']}/revoke")
-        assert (await served.client.get("/v1/videos", headers=headers)).status_code == 401
-        assert (await served.client.post("/sandbox/keys/key_0/revoke", json={})).status_code == 404
+async def test_keys_are_created_used_and_revoked_at_once(served: Served) -> None:
+    body = {"name": "A report", "access": READ}
+    created = (await served.control("keys", body)).json()["key"]
+    headers = {"Authorization": f"Bearer {created['value']}"}
+    await served.step(60)
+    assert (await served.client.get("/v1/videos", headers=headers)).status_code == 200
+    keys = (await served.client.get("/sandbox/keys")).json()["keys"]
+    assert [key["access"] for key in keys] == [READ, WRITE, ADMIN, READ]
+    assert keys[-1]["lastUsedAt"] == "2026-03-02T09:31:00.000Z"
+    await served.control(f"keys/{created['id']}/revoke")
+    assert (await served.client.get("/v1/videos", headers=headers)).status_code == 401
+    assert (await served.client.post("/sandbox/keys/key_0/revoke", json={})).status_code == 404
 
 
 async def test_each_key_has_600_requests_a_minute_whatever_the_speed() -> None:
@@ -91,53 +88,48 @@ async def test_each_key_has_600_requests_a_minute_whatever_the_speed() -> None:
 
 
 @pytest.mark.parametrize("says_when", [True, False])
-async def test_requests_are_refused_with_429_for_a_while(says_when: bool) -> None:
-    async with serving() as served:
-        await served.control("limits", {"seconds": 30, "retryAfter": says_when})
-        refused = await served.ask("GET", "/v1/videos")
-        assert refused.status_code == 429
-        assert refused.headers.get("Retry-After") == ("30" if says_when else None)
-        await served.step(30)
-        assert (await served.ask("GET", "/v1/videos")).status_code == 200
+async def test_requests_are_refused_with_429_for_a_while(says_when: bool, served: Served) -> None:
+    await served.control("limits", {"seconds": 30, "retryAfter": says_when})
+    refused = await served.ask("GET", "/v1/videos")
+    assert refused.status_code == 429
+    assert refused.headers.get("Retry-After") == ("30" if says_when else None)
+    await served.step(30)
+    assert (await served.ask("GET", "/v1/videos")).status_code == 200
 
 
-async def test_while_it_is_down_connections_are_closed_without_an_answer() -> None:
-    async with serving() as served:
-        await served.control("down", {"seconds": 30})
-        for path in ("/v1/videos", "/v1/openapi.json", "/storage/x"):
-            with pytest.raises(httpx.RemoteProtocolError, match="without sending a response"):
-                await served.client.get(path)
-        await served.step(30)
-        assert (await served.ask("GET", "/v1/videos")).status_code == 200
+async def test_while_it_is_down_connections_are_closed_without_an_answer(served: Served) -> None:
+    await served.control("down", {"seconds": 30})
+    for path in ("/v1/videos", "/v1/openapi.json", "/storage/x"):
+        with pytest.raises(httpx.RemoteProtocolError, match="without sending a response"):
+            await served.client.get(path)
+    await served.step(30)
+    assert (await served.ask("GET", "/v1/videos")).status_code == 200
 
 
-async def test_answers_can_be_slow() -> None:
-    async with serving() as served:
-        await served.control("answers", {"slow": 5})
-        with pytest.raises(httpx.ReadTimeout):
-            await served.client.get("/v1/videos", headers=served.headers("Admin"), timeout=0.2)
-        await served.control("answers", {})
-        assert (await served.ask("GET", "/v1/videos")).status_code == 200
+async def test_answers_can_be_slow(served: Served) -> None:
+    await served.control("answers", {"slow": 5})
+    with pytest.raises(httpx.ReadTimeout):
+        await served.client.get("/v1/videos", headers=served.headers("Admin"), timeout=0.2)
+    await served.control("answers", {})
+    assert (await served.ask("GET", "/v1/videos")).status_code == 200
 
 
-async def test_answers_can_be_false() -> None:
-    async with serving() as served:
-        video = await served.add("A tour")
-        lies = {"drop": ["videos.title", "next"], "change": {"videos.version": "second"}}
-        await served.control("answers", lies)
-        document = (await served.ask("GET", "/v1/videos")).json()
-        assert document == {
-            "videos": [
-                {key: value for key, value in video.items() if key != "title"}
-                | {"version": "second"}
-            ]
-        }
-        await served.control("answers", {})
-        assert (await served.ask("GET", "/v1/videos")).json()["videos"] == [video]
+async def test_answers_can_be_false(served: Served) -> None:
+    video = await served.add("A tour")
+    lies = {"drop": ["videos.title", "next"], "change": {"videos.version": "second"}}
+    await served.control("answers", lies)
+    document = (await served.ask("GET", "/v1/videos")).json()
+    assert document == {
+        "videos": [
+            {key: value for key, value in video.items() if key != "title"} | {"version": "second"}
+        ]
+    }
+    await served.control("answers", {})
+    assert (await served.ask("GET", "/v1/videos")).json()["videos"] == [video]
 
 
-async def test_the_clock_can_be_paused_and_sped_up() -> None:
-    async with StubServer() as destination, serving(clock=SystemClock()) as served:
+async def test_the_clock_can_be_paused_and_sped_up(destination: StubServer) -> None:
+    async with serving(clock=SystemClock()) as served:
         await served.control("clock", {"stopped": True})
         await served.register(destination.url(), "video.ready")
         await served.add()
@@ -176,9 +168,8 @@ async def test_errors_have_one_form(method: str, path: str, content: bytes, code
     assert list(answer.json()["error"]) == ["code", "message"]
 
 
-async def test_the_document_names_every_operation_once_with_its_access() -> None:
-    async with serving() as served:
-        document = (await served.client.get("/v1/openapi.json")).json()
+async def test_the_document_names_every_operation_once_with_its_access(served: Served) -> None:
+    document = (await served.client.get("/v1/openapi.json")).json()
     operations = [each for path in document["paths"].values() for each in path.values()]
     names = [each["operationId"] for each in operations]
     assert len(names) == len(set(names))

@@ -36,16 +36,15 @@ async def create_key(served: Served, **headers: str) -> httpx.Response:
         {"host": "a b"},
     ],
 )
-async def test_a_web_page_gets_no_key(headers: dict[str, str]) -> None:
-    async with serving() as served:
-        before = len(served.sandbox.workspace.keys)
-        answer = await create_key(served, **headers)
-        assert (answer.status_code, answer.json()["error"]["code"]) == (403, "forbidden")
-        for path in ("/sandbox/keys", "/v1/videos", "/v1/openapi.json", "/nothing"):
-            named = {name.replace("_", "-"): value for name, value in headers.items()}
-            read = await served.client.get(f"{served.url}{path}", headers=named)
-            assert read.status_code == 403, path
-        assert len(served.sandbox.workspace.keys) == before
+async def test_a_web_page_gets_no_key(headers: dict[str, str], served: Served) -> None:
+    before = len(served.sandbox.workspace.keys)
+    answer = await create_key(served, **headers)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (403, "forbidden")
+    for path in ("/sandbox/keys", "/v1/videos", "/v1/openapi.json", "/nothing"):
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        read = await served.client.get(f"{served.url}{path}", headers=named)
+        assert read.status_code == 403, path
+    assert len(served.sandbox.workspace.keys) == before
 
 
 @pytest.mark.parametrize(
@@ -67,7 +66,6 @@ async def test_programs_and_its_own_pages_are_served(headers: dict[str, str]) ->
         assert (await create_key(served, **headers)).status_code == 201
 
 
-async def test_an_unknown_name_is_told_with_the_option_that_allows_it() -> None:
-    async with serving() as served:
-        answer = await create_key(served, host="box.test:8090")
-        assert re.search("--allowed-host box.test", answer.json()["error"]["message"])
+async def test_an_unknown_name_is_told_with_the_option_that_allows_it(served: Served) -> None:
+    answer = await create_key(served, host="box.test:8090")
+    assert re.search("--allowed-host box.test", answer.json()["error"]["message"])

@@ -21,14 +21,13 @@ def verified(request: Request, secret: str, *, now_s: int) -> bool:
     return True
 
 
-async def test_a_request_is_signed_as_documented() -> None:
-    async with serving() as served, StubServer() as destination:
-        answer = await served.ask(
-            "POST", "/v1/webhooks", json={"url": destination.url("/hooks"), "events": []}
-        )
-        await served.step(60)
-        await served.add()
-        await served.step(0)
+async def test_a_request_is_signed_as_documented(served: Served, destination: StubServer) -> None:
+    answer = await served.ask(
+        "POST", "/v1/webhooks", json={"url": destination.url("/hooks"), "events": []}
+    )
+    await served.step(60)
+    await served.add()
+    await served.step(0)
     created, ready = destination.requests
     assert (created.method, created.target) == ("POST", "/hooks")
     assert created.header["user-agent"] == "Service-Webhooks/1"
@@ -92,8 +91,8 @@ async def test_an_endpoint_that_is_away_gets_every_event_once_it_is_back() -> No
     assert attempts[-1]["response"] == "connection refused"
 
 
-async def test_an_answer_has_its_time_limit() -> None:
-    async with StubServer() as destination, serving(clock=SystemClock(), timeout_s=0.2) as served:
+async def test_an_answer_has_its_time_limit(destination: StubServer) -> None:
+    async with serving(clock=SystemClock(), timeout_s=0.2) as served:
         destination.reply = lambda _: None
         webhook = await served.register(destination.url(), "video.ready")
         await served.add()
@@ -158,18 +157,17 @@ async def test_the_secret_is_shown_at_creation_and_rotation_only() -> None:
     assert not any(created["secret"] in answer.text for answer in shown)
 
 
-async def test_the_last_50_attempts_are_listed() -> None:
-    async with serving() as served, StubServer() as destination:
-        one = await served.register(destination.url("/one"), "video.ready")
-        other = await served.register(destination.url("/other"), "video.created")
-        for number in range(60):
-            await served.add(f"Video {number}")
-            await served.step(1)
-        counts = [len(await served.deliveries(each["id"])) for each in (one, other)]
-        latest = await served.deliveries(one["id"])
-        assert counts == [50, 50]
-        assert latest[0]["startedAt"] > latest[-1]["startedAt"]
-        assert len(destination.requests) == 120
+async def test_the_last_50_attempts_are_listed(served: Served, destination: StubServer) -> None:
+    one = await served.register(destination.url("/one"), "video.ready")
+    other = await served.register(destination.url("/other"), "video.created")
+    for number in range(60):
+        await served.add(f"Video {number}")
+        await served.step(1)
+    counts = [len(await served.deliveries(each["id"])) for each in (one, other)]
+    latest = await served.deliveries(one["id"])
+    assert counts == [50, 50]
+    assert latest[0]["startedAt"] > latest[-1]["startedAt"]
+    assert len(destination.requests) == 120
 
 
 async def test_a_removed_endpoint_gets_nothing_more() -> None:
@@ -197,22 +195,20 @@ async def test_a_removed_endpoint_gets_nothing_more() -> None:
         {"url": "http://127.0.0.1:1/", "events": [], "secret": "mine"},
     ],
 )
-async def test_an_unusable_endpoint_is_refused(body: dict[str, object]) -> None:
-    async with serving() as served:
-        answer = await served.ask("POST", "/v1/webhooks", json=body)
-        assert answer.status_code == 422
-        assert answer.json()["error"]["code"] == "invalid"
-        assert (await served.ask("GET", "/v1/webhooks")).json() == {"webhooks": []}
+async def test_an_unusable_endpoint_is_refused(body: dict[str, object], served: Served) -> None:
+    answer = await served.ask("POST", "/v1/webhooks", json=body)
+    assert answer.status_code == 422
+    assert answer.json()["error"]["code"] == "invalid"
+    assert (await served.ask("GET", "/v1/webhooks")).json() == {"webhooks": []}
 
 
-async def test_every_documented_kind_can_be_subscribed() -> None:
-    async with serving() as served:
-        webhook = await served.register("http://127.0.0.1:1/", *KINDS, *KINDS)
+async def test_every_documented_kind_can_be_subscribed(served: Served) -> None:
+    webhook = await served.register("http://127.0.0.1:1/", *KINDS, *KINDS)
     assert webhook["events"] == list(KINDS)
 
 
-async def test_in_real_time_events_are_sent_by_themselves() -> None:
-    async with StubServer() as destination, serving(clock=SystemClock(), speed=1000) as served:
+async def test_in_real_time_events_are_sent_by_themselves(destination: StubServer) -> None:
+    async with serving(clock=SystemClock(), speed=1000) as served:
         await served.register(destination.url())
         await _import(served)
         await until(lambda: len(destination.requests) == 2, what="the events of an import")

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import structlog
 from msgspec.structs import replace
 
 from relay.app.service import ProcessHooks, Service
@@ -71,12 +70,6 @@ def ear(address: str) -> Iterator[Ear]:
         opened.bind(address.replace("@", "\0"))
         opened.settimeout(0)
         yield Ear(opened)
-
-
-@pytest.fixture
-def lines() -> Iterator[list[Any]]:
-    with structlog.testing.capture_logs() as captured:
-        yield captured
 
 
 def found(environ: dict[str, str]) -> ServiceManager:

@@ -1,5 +1,6 @@
 """What a sink type has to bring so that it can be judged by the facts in `test_conformance.py`."""
 
+import asyncio
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -8,6 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol, Self, runtime_checkable
 
 import msgspec
+import pytest
 from msgspec.structs import replace
 
 from relay import sinks
@@ -18,6 +20,7 @@ from relay.core.event import Event
 from relay.core.sink import Sink, SinkSettings
 from tests.brokers.authority import Authority
 from tests.conftest import ManualClock
+from tests.stub_server import DEADLINE_S
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,14 @@ def watched_in(beside: Mapping[str, Any]) -> str | None:
 
 
 _WATCHED = re.compile(r"relay-watched|watched|\w*[-_]?relaywatched")
+
+
+async def error_of(sink: Sink, event: Event) -> SinkError:
+    """Send an event, which has to fail in time."""
+    with pytest.raises(SinkError) as caught:
+        async with asyncio.timeout(DEADLINE_S):
+            await sink.send(event)
+    return caught.value
 
 
 @runtime_checkable

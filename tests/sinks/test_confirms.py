@@ -21,9 +21,10 @@ from tests.brokers.mqtt_packets import puback
 from tests.brokers.nats import NatsServer
 from tests.conftest import ManualClock
 from tests.sinks.batch import DELIVERED, series, told
+from tests.sinks.conformance import error_of
 from tests.sinks.kafka.harness import KafkaHarness
 from tests.sinks.mqtt import conftest as mqtt
-from tests.sinks.nats.conftest import Make, error_of, make, server
+from tests.sinks.nats.conftest import Make, make, server
 from tests.sinks.pubsub.harness import PubsubHarness
 from tests.sinks.redis import conftest as redis
 from tests.sinks.sqs.test_errors import Double, double, entries, sink, take

@@ -22,7 +22,16 @@ from relay.outbound import message
 from tests.conftest import ManualClock
 from tests.sinks import test_tls
 from tests.sinks.batch import kinds, series
-from tests.sinks.conformance import Connected, Harness, Limited, Throttling, Varying, built
+from tests.sinks.conformance import (
+    Connected,
+    Harness,
+    Limited,
+    Throttling,
+    Varying,
+    built,
+    error_of,
+)
+from tests.sinks.conftest import Closing
 from tests.sinks.harnesses import BATCHING, HARNESSES, PARAMETERS, entered
 from tests.stub_server import DEADLINE_S, until
 
@@ -67,21 +76,12 @@ async def build(clock: ManualClock) -> AsyncIterator[Build]:
 
 
 @pytest.fixture
-async def sink(destination: Harness, clock: ManualClock) -> AsyncIterator[Sink]:
-    sink = destination.build(clock)
-    yield sink
-    await sink.close()
+def sink(destination: Harness, clock: ManualClock, closing: Closing) -> Sink:
+    return closing(destination.build(clock))
 
 
 async def arrived(destination: Harness, count: int) -> None:
     await until(lambda: len(destination.messages()) >= count, what=f"{count} messages")
-
-
-async def failure(sink: Sink, event: Event) -> SinkError:
-    with pytest.raises(SinkError) as caught:
-        async with asyncio.timeout(DEADLINE_S):
-            await sink.send(event)
-    return caught.value
 
 
 def test_every_sink_type_has_a_harness() -> None:
@@ -211,7 +211,7 @@ async def each_comes_out_as(
     assert failures, "a type without such a failure has to declare it"
     for how in failures:
         await destination.fail(how)
-        error = await failure(sink, event)
+        error = await error_of(sink, event)
         assert (how, type(error)) == (how, kind)
         assert error.reason.startswith(destination.reasons.get(how, "")), how
         await destination.recover()
@@ -227,7 +227,7 @@ async def test_retry_after_is_kept_in_both_forms(
     assert isinstance(destination, Throttling), "a type without it has to declare it"
     for text in ("90", formatdate(clock.ms / 1000 + 90, usegmt=True)):
         destination.throttle(text)
-        error = await failure(sink, lead)
+        error = await error_of(sink, lead)
         assert isinstance(error, Temporary)
         assert error.retry_after_ms == 90_000
 
@@ -388,7 +388,7 @@ async def test_no_secret_and_no_body_shows_in_an_error(
 ) -> None:
     for how in destination.failures:
         await destination.fail(how)
-        error = await failure(sink, lead)
+        error = await error_of(sink, lead)
         for secret in (*destination.secrets, *personal(lead)):
             assert not [text for text in told(error) if secret in text], how
         await destination.recover()
@@ -420,7 +420,7 @@ async def test_a_destination_that_is_down_is_temporary_and_found_by_a_check(
 ) -> None:
     assert destination.down is not None, "a type without one has to declare it"
     await destination.fail(destination.down)
-    assert type(await failure(sink, lead)) is Temporary
+    assert type(await error_of(sink, lead)) is Temporary
     with pytest.raises(Temporary):
         await sink.check()
 

@@ -1,23 +1,18 @@
 """The engines that the store's tests run on."""
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.store.places import Place, PooledPlace, PostgresPlace, ReusedPlace, SqlitePlace
+from relay.store import Store
+from tests.conftest import ManualClock
+from tests.store.places import Place, PooledPlace, ReusedPlace, SqlitePlace
 
 
 @pytest.fixture
 def sqlite_place(tmp_path: Path) -> SqlitePlace:
     return SqlitePlace(tmp_path)
-
-
-@pytest.fixture
-def postgres_place() -> Iterator[PostgresPlace]:
-    place = PostgresPlace()
-    yield place
-    place.drop()
 
 
 @pytest.fixture
@@ -55,3 +50,9 @@ def of_engine(request: pytest.FixtureRequest, engine: str) -> Place:
 def place(request: pytest.FixtureRequest) -> Place:
     """Return a place on each engine in turn."""
     return of_engine(request, request.param)
+
+
+@pytest.fixture
+async def store(place: Place, clock: ManualClock) -> AsyncIterator[Store]:
+    async with place.open(clock) as store:
+        yield store

@@ -28,6 +28,7 @@ from relay.store.postgres.fences import Fence
 from relay.store.postgres.settings import PostgresSettings
 from relay.store.sqlite import opening as sqlite
 from relay.store.sqlite.settings import SqliteSettings
+from relay.store.sqlite.store import SqliteStore
 from tests import scratch
 from tests.postgres.pgbouncer import PgBouncer
 from tests.postgres.server import PostgresServer
@@ -55,20 +56,27 @@ class Place(ABC):
         """Run SQL in which tables are named `relay.events` and values `%s`."""
 
 
+@asynccontextmanager
+async def opened(
+    path: Path, clock: Clock, *, min_free: str = "1B", counted: Counted = _ignore, **settings: Any
+) -> AsyncIterator[SqliteStore]:
+    """Open the store in a file for the block, with keys of `[store]`."""
+    where = SqliteSettings(path=str(path), min_free=Size.parse(min_free), **settings)
+    store = await sqlite.open_store(where, clock=clock, counted=counted)
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
 class SqlitePlace(Place):
     def __init__(self, folder: Path) -> None:
         self.path = folder / "relay.db"
 
-    @asynccontextmanager
-    async def open(
+    def open(
         self, clock: Clock, *, counted: Counted = _ignore, **settings: Any
-    ) -> AsyncIterator[Store]:
-        where = SqliteSettings(path=str(self.path), min_free=Size.parse("1B"), **settings)
-        store = await sqlite.open_store(where, clock=clock, counted=counted)
-        try:
-            yield store
-        finally:
-            await store.close()
+    ) -> AbstractAsyncContextManager[SqliteStore]:
+        return opened(self.path, clock, counted=counted, **settings)
 
     def rows(self, text: str, *values: object) -> list[tuple[Any, ...]]:
         with closing(sqlite3.connect(self.path)) as db, db:

@@ -1,25 +1,16 @@
 """Heartbeats, and the times without one."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from uuid import uuid4
-
-import pytest
 
 from relay.core.delivery_rules import WINDOW_MS, Interval
 from relay.store import Store
 from relay.store.absences import Absence
 from tests.conftest import NOW_MS, ManualClock
-from tests.store.places import Place, PostgresPlace
+from tests.store.places import PostgresPlace
 
 MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS
-
-
-@pytest.fixture
-async def store(place: Place, clock: ManualClock) -> AsyncIterator[Store]:
-    async with place.open(clock) as one:
-        yield one
 
 
 async def start(store: Store, at_ms: int) -> Absence | None:

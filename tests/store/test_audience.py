@@ -1,7 +1,6 @@
 """The audience equals a count of all accepted events, and outlives them."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 
 import orjson
@@ -26,12 +25,6 @@ def opened(place: Place, clock: ManualClock) -> AbstractAsyncContextManager[Stor
     return place.open(
         clock, payload_retention=Duration.parse("1d"), dedupe_retention=Duration.parse("2d")
     )
-
-
-@pytest.fixture
-async def store(place: Place, clock: ManualClock) -> AsyncIterator[Store]:
-    async with opened(place, clock) as one:
-        yield one
 
 
 def event(

@@ -1,7 +1,7 @@
 """The audience by day gives the counts of all rows, whatever is added, removed or damaged."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from random import Random
 from zoneinfo import ZoneInfo
 
@@ -32,12 +32,6 @@ def every_view(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rollup, "BATCH_MAX", 50)
     monkeypatch.setattr(rollup, "NUMBERED", 2)
     monkeypatch.setattr(rollup, "PART_ROWS", 7)
-
-
-@pytest.fixture
-async def store(place: Place, clock: ManualClock) -> AsyncIterator[Store]:
-    async with opened(place, clock) as one:
-        yield one
 
 
 def questions(random: Random) -> list[AudienceQuery]:

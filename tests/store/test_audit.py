@@ -1,9 +1,6 @@
 """The list of changes, in the store."""
 
 import re
-from collections.abc import AsyncIterator
-
-import pytest
 
 from relay.core import addresses
 from relay.store import Store
@@ -13,12 +10,6 @@ from tests.spellings import ADDRESSES
 from tests.store.places import Place, PostgresPlace
 
 ANN = "ann.lee@example.com"
-
-
-@pytest.fixture
-async def store(place: Place, clock: ManualClock) -> AsyncIterator[Store]:
-    async with place.open(clock) as one:
-        yield one
 
 
 async def begin(store: Store, operation: str = "pause_sink", *, at_ms: int = NOW_MS) -> int:

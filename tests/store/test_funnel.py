@@ -1,7 +1,7 @@
 """The funnel equals a count of all accepted events."""
 
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from random import Random
 from typing import Any
@@ -25,18 +25,12 @@ from relay.store.audience import (
     rollup,
     zones,
 )
-from tests.conftest import NOW_MS, ManualClock
+from tests.conftest import NOW_MS
 from tests.store.conformance import accept
 from tests.store.places import Place
-from tests.store.test_audience import BY_VIDEO, DAY_MS, event, fill, lead, opened, watched
+from tests.store.test_audience import BY_VIDEO, DAY_MS, event, fill, lead, watched
 
 STEPS = (*MILESTONES, "lead")
-
-
-@pytest.fixture
-async def store(place: Place, clock: ManualClock) -> AsyncIterator[Store]:
-    async with opened(place, clock) as one:
-        yield one
 
 
 def any_events(random: Random, count: int) -> list[Event]:

@@ -2,7 +2,6 @@
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator
 from functools import partial
 from itertools import chain, count, cycle
 from typing import Any
@@ -28,12 +27,6 @@ from tests.store.places import Place
 
 ANN = "ann.lee@example.com"
 WRITTEN = (ANN, "Ann.Lee@Example.COM", "ANN.LEE@EXAMPLE.COM")
-
-
-@pytest.fixture
-async def store(place: Place, clock: ManualClock) -> AsyncIterator[Store]:
-    async with place.open(clock) as one:
-        yield one
 
 
 def event(event_id: str, email: str = ANN, *, kind: str = "lead.captured") -> Event:

@@ -1,9 +1,5 @@
 """The quarantine keeps and counts unverified requests, and leaves no trace once they expire."""
 
-from collections.abc import AsyncIterator
-
-import pytest
-
 from relay.core.authentication import UnverifiedRequest
 from relay.store import Store
 from relay.store.quarantine import STEP_BYTES, STEP_ROWS, Rotation
@@ -11,12 +7,6 @@ from tests.conftest import NOW_MS, ManualClock
 from tests.store.places import Place, PostgresPlace
 
 UNTIL_MS, EXPIRES_MS = NOW_MS + 900_000, NOW_MS + 1_580_000
-
-
-@pytest.fixture
-async def store(place: Place, clock: ManualClock) -> AsyncIterator[Store]:
-    async with place.open(clock) as one:
-        yield one
 
 
 def request(body: bytes = b"{}", *, source: str = "main", at_ms: int = NOW_MS) -> UnverifiedRequest:

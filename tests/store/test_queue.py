@@ -1,22 +1,11 @@
 """Places of an event's deliveries in the queues of their sinks."""
 
-from collections.abc import AsyncIterator
-
-import pytest
-
 from relay.core.routing import Verdict
 from relay.store import Store
 from relay.store.events import AHEAD_MAX, Queued
 from relay.store.selection import Selection
-from tests.conftest import NOW_MS, ManualClock
+from tests.conftest import NOW_MS
 from tests.store.conformance import OTHER, TAKES, accept, event, lease, settlement
-from tests.store.places import Place
-
-
-@pytest.fixture
-async def store(place: Place, clock: ManualClock) -> AsyncIterator[Store]:
-    async with place.open(clock) as opened:
-        yield opened
 
 
 async def queued(store: Store, event_id: str, sink: str = "sales") -> Queued | None:

@@ -1,6 +1,6 @@
 """Reconstructed events are stored once, told from originals, and superseded by them."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 
 import orjson
 import pytest
@@ -23,12 +23,6 @@ from tests.store.places import Place
 ANN = "ann.lee@example.com"
 THEN_MS = NOW_MS - 7_200_000
 THEN = "2026-01-02T03:04:05.000Z"
-
-
-@pytest.fixture
-async def store(place: Place, clock: ManualClock) -> AsyncIterator[Store]:
-    async with place.open(clock) as one:
-        yield one
 
 
 def event(event_id: str, kind: str, data: object, *, created_at: str = THEN) -> Event:

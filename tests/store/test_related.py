@@ -1,7 +1,5 @@
 """Events of the same person and of the same video, from the rows of the audience."""
 
-from collections.abc import AsyncIterator
-
 import pytest
 
 from relay.core.event import LEAD_CAPTURED, VIDEO_WATCHED
@@ -9,16 +7,10 @@ from relay.store import Store
 from relay.store.audience import related
 from relay.store.audience.related import RelatedEvents
 from relay.store.sql import Sql
-from tests.conftest import NOW_MS, ManualClock
+from tests.conftest import NOW_MS
 from tests.store.conformance import accept
 from tests.store.places import Place
-from tests.store.test_audience import BOB, event, fill, lead, opened, watched
-
-
-@pytest.fixture
-async def store(place: Place, clock: ManualClock) -> AsyncIterator[Store]:
-    async with opened(place, clock) as one:
-        yield one
+from tests.store.test_audience import BOB, event, fill, lead, watched
 
 
 def ids(found: RelatedEvents | None) -> list[str]:

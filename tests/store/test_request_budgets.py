@@ -1,7 +1,6 @@
 """Requests to the sender's API are shared out between the relays of a store."""
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
 
@@ -10,17 +9,11 @@ from relay.core.errors import StoreUnavailable
 from relay.core.request_budget import BURST, SHARED_INTERVAL_S
 from relay.store import Store
 from tests.conftest import ManualClock
-from tests.store.places import Place, PostgresPlace
+from tests.store.places import PostgresPlace
 
 KEY = "key-of-the-api"
 ELAPSED_MAX = 20
 """Requests that may have become free while a test has taken all others."""
-
-
-@pytest.fixture
-async def store(place: Place, clock: ManualClock) -> AsyncIterator[Store]:
-    async with place.open(clock) as store:
-        yield store
 
 
 async def take_all(*stores: Store, most: int = 8) -> int:

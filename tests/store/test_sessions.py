@@ -1,7 +1,6 @@
 """Sessions of the page: over restarts, until they expire or their token changes."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from hashlib import sha256
 from typing import Any
 
@@ -24,12 +23,6 @@ from tests.store.places import Place, PostgresPlace
 MINUTE_MS = 60_000
 TOKEN = "the-admin-token"
 ADDRESS = "192.0.2.7"
-
-
-@pytest.fixture
-async def store(place: Place) -> AsyncIterator[Store]:
-    async with place.open(ManualClock()) as one:
-        yield one
 
 
 def identifier(number: int) -> bytes:

@@ -1,10 +1,7 @@
 """States of sinks over the last days."""
 
-from collections.abc import AsyncIterator
 from random import Random
 from typing import Any
-
-import pytest
 
 from relay.core.sink_status import State
 from relay.store import Store
@@ -15,12 +12,6 @@ from tests.store.places import Place, PostgresPlace
 SECOND_MS = 1000
 DAY_MS = 86_400_000
 STATES: tuple[State, ...] = ("active", "throttled", "parked", "paused")
-
-
-@pytest.fixture
-async def store(place: Place) -> AsyncIterator[Store]:
-    async with place.open(ManualClock()) as one:
-        yield one
 
 
 async def note(store: Store, at_ms: int, **states: State | None) -> None:

@@ -2,7 +2,7 @@
 
 import pkgutil
 import re
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from types import ModuleType
 from typing import Any, cast
@@ -160,12 +160,6 @@ def place(request: pytest.FixtureRequest) -> Place:
     """Return a place that no other test uses, because what the server knows of its tables stays."""
     found: Place = request.getfixturevalue(request.param)
     return found
-
-
-@pytest.fixture
-async def store(place: Place, clock: ManualClock) -> AsyncIterator[Store]:
-    async with place.open(clock) as one:
-        yield one
 
 
 def _fill(place: Place) -> None:

@@ -1,7 +1,7 @@
 """Figures by minute and of attempts equal a count of all rows."""
 
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from random import Random
 from typing import NamedTuple
 
@@ -15,12 +15,6 @@ from tests.conftest import NOW_MS, ManualClock
 from tests.store.places import Place
 
 HOUR_MS = 3_600_000
-
-
-@pytest.fixture
-async def store(place: Place, clock: ManualClock) -> AsyncIterator[Store]:
-    async with place.open(clock) as one:
-        yield one
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """Turns of ordered deliveries: replays, erasures and withdrawals pass them on."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 
 import orjson
 import pytest
@@ -10,19 +10,13 @@ from relay.core.routing import Verdict
 from relay.store import Store
 from relay.store.replays import PlannedDelivery, Replay
 from relay.store.selection import Selection
-from tests.conftest import NOW_MS, ManualClock
+from tests.conftest import NOW_MS
 from tests.store.conformance import accept, event, ids, lease, settlement
 from tests.store.erasing import erase
 from tests.store.ordering import HOUR_MS, of_key
 from tests.store.places import Place
 
 ANN = "ann.lee@example.com"
-
-
-@pytest.fixture
-async def store(place: Place, clock: ManualClock) -> AsyncIterator[Store]:
-    async with place.open(clock) as opened:
-        yield opened
 
 
 async def settle_all(store: Store, *, now_ms: int = NOW_MS) -> list[str]:

@@ -1,23 +1,14 @@
 """Stored requests without a usable event."""
 
 import hashlib
-from collections.abc import AsyncIterator
 from typing import Any
-
-import pytest
 
 from relay.store import Store
 from relay.store.unreadable import UnreadableReason, UnreadableSelection
-from tests.conftest import NOW_MS, ManualClock
+from tests.conftest import NOW_MS
 from tests.store.places import Place
 
 ALL = UnreadableSelection()
-
-
-@pytest.fixture
-async def store(place: Place, clock: ManualClock) -> AsyncIterator[Store]:
-    async with place.open(clock) as one:
-        yield one
 
 
 def keep(

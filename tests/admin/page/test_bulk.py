@@ -14,7 +14,7 @@ from relay.admin.page import jobs
 from relay.delivery import replayer
 from tests import service
 from tests.admin.page.document import Element
-from tests.admin.page.visiting import ADA, ADMIN, VIEWER_TOKEN, Visitor, visiting
+from tests.admin.page.visiting import ADA, ADMIN, Visitor, visiting
 from tests.admin.test_api import body, send
 from tests.caller import PATIENCE_S
 from tests.operator import operating
@@ -90,63 +90,61 @@ async def changes(relay: Relay) -> list[dict[str, Any]]:
 
 
 async def test_events_that_a_filter_matches_are_counted_shown_and_replayed(
-    start: Start, destination: StubServer
+    destination: StubServer, relay: Relay, visitor: Visitor
 ) -> None:
-    async with start() as relay, visiting(relay) as visitor:
-        await fill(relay)
-        events = await visitor.see("/events?sink=leads&outcome=dead")
-        first = await visitor.see(events.links()["Replay all that match…"])
-        assert [row[2] for row in first.rows()] == ["e2", "e1", "e0"]
-        page = await counted(visitor, "/events/replay?sink=leads&outcome=dead")
-        assert title(page) == "Replay 3 deliveries?"
-        assert page.rows()[0] == [
-            "leads",
-            "lead.captured",
-            "422: the destination refuses this event",
-            "3",
-        ]
-        assert await changes(relay) == []
-        destination.reply = lambda _: Reply()
-        await send(relay, body("late", email=ADA))
-        replay = await visitor.submit(confirm(page))
-        assert title(replay) == "Replay 1"
-        assert replay.by_id("notice").text == "Replay 1 of 3 deliveries has begun."
-        await relay.until_counted("relay_deliveries_total", "delivered", "leads", value=4)
-        async with asyncio.timeout(PATIENCE_S):
-            while "done" not in replay.all("p", class_="facts")[0].text:
-                replay = await visitor.see("/replays/1")
-        assert replay.by_id("progress")["value"] == "3"
-        assert (await visitor.see("/replays")).rows()[0][:5] == [
-            "Replay 1",
-            "done",
-            "Sink leads Outcome dead",
-            "3",
-            "3",
-        ]
-        (change,) = await changes(relay)
-        assert (change["operation"], change["via"]) == ("begin_replay", "page")
-        assert (change["asked"]["sink"], change["asked"]["outcome"]) == ("leads", "dead")
+    await fill(relay)
+    events = await visitor.see("/events?sink=leads&outcome=dead")
+    first = await visitor.see(events.links()["Replay all that match…"])
+    assert [row[2] for row in first.rows()] == ["e2", "e1", "e0"]
+    page = await counted(visitor, "/events/replay?sink=leads&outcome=dead")
+    assert title(page) == "Replay 3 deliveries?"
+    assert page.rows()[0] == [
+        "leads",
+        "lead.captured",
+        "422: the destination refuses this event",
+        "3",
+    ]
+    assert await changes(relay) == []
+    destination.reply = lambda _: Reply()
+    await send(relay, body("late", email=ADA))
+    replay = await visitor.submit(confirm(page))
+    assert title(replay) == "Replay 1"
+    assert replay.by_id("notice").text == "Replay 1 of 3 deliveries has begun."
+    await relay.until_counted("relay_deliveries_total", "delivered", "leads", value=4)
+    async with asyncio.timeout(PATIENCE_S):
+        while "done" not in replay.all("p", class_="facts")[0].text:
+            replay = await visitor.see("/replays/1")
+    assert replay.by_id("progress")["value"] == "3"
+    assert (await visitor.see("/replays")).rows()[0][:5] == [
+        "Replay 1",
+        "done",
+        "Sink leads Outcome dead",
+        "3",
+        "3",
+    ]
+    (change,) = await changes(relay)
+    assert (change["operation"], change["via"]) == ("begin_replay", "page")
+    assert (change["asked"]["sink"], change["asked"]["outcome"]) == ("leads", "dead")
 
 
-async def test_a_replay_goes_to_one_sink_and_only_once(start: Start) -> None:
-    async with start() as relay, visiting(relay) as visitor:
-        await fill(relay)
-        chosen = await visitor.see("/events/replay")
-        fields = chosen.form("/events/replay").fields() | {"to": "all"}
-        answer = await visitor.post("/events/replay", fields)
-        page = await settled(visitor, await visitor.see(answer.headers["location"]))
-        assert title(page) == "Replay 4 deliveries?"
-        assert {row[0] for row in page.rows()[:2]} == {"all"}
-        await visitor.submit(confirm(page))
-        again = await visitor.submit(confirm(page))
-        assert title(again) == "The replay has begun"
-        assert len((await visitor.see("/replays")).rows()) == 1
+async def test_a_replay_goes_to_one_sink_and_only_once(relay: Relay, visitor: Visitor) -> None:
+    await fill(relay)
+    chosen = await visitor.see("/events/replay")
+    fields = chosen.form("/events/replay").fields() | {"to": "all"}
+    answer = await visitor.post("/events/replay", fields)
+    page = await settled(visitor, await visitor.see(answer.headers["location"]))
+    assert title(page) == "Replay 4 deliveries?"
+    assert {row[0] for row in page.rows()[:2]} == {"all"}
+    await visitor.submit(confirm(page))
+    again = await visitor.submit(confirm(page))
+    assert title(again) == "The replay has begun"
+    assert len((await visitor.see("/replays")).rows()) == 1
 
 
 async def test_a_running_replay_is_cancelled_and_says_so(
-    start: Start, destination: StubServer
+    destination: StubServer, relay: Relay, visitor: Visitor
 ) -> None:
-    async with start() as relay, visiting(relay) as visitor, operating(relay) as operator:
+    async with operating(relay) as operator:
         await fill(relay)
         await operator.post("/sinks/leads/pause")
         page = await counted(visitor, "/events/replay?sink=leads&outcome=dead")
@@ -158,12 +156,11 @@ async def test_a_running_replay_is_cancelled_and_says_so(
         assert (await changes(relay))[0]["operation"] == "cancel_replay"
 
 
-async def test_nothing_to_replay_says_why(start: Start) -> None:
-    async with start() as relay, visiting(relay) as visitor:
-        await fill(relay)
-        page = await counted(visitor, "/events/replay?kind=video.ready&outcome=dead")
-        assert title(page) == "Nothing to replay"
-        assert page.by_id("job").text.startswith("No dead letter matches.")
+async def test_nothing_to_replay_says_why(relay: Relay, visitor: Visitor) -> None:
+    await fill(relay)
+    page = await counted(visitor, "/events/replay?kind=video.ready&outcome=dead")
+    assert title(page) == "Nothing to replay"
+    assert page.by_id("job").text.startswith("No dead letter matches.")
 
 
 async def test_a_count_is_stopped(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,24 +214,23 @@ async def test_a_count_can_be_confirmed_for_ten_minutes(start: Start, clock: Shi
         await visitor.see("/events/bulk/unknown", status=404)
 
 
-async def test_dead_letters_are_counted_and_discarded(start: Start) -> None:
-    async with start() as relay, visiting(relay) as visitor:
-        await fill(relay)
-        page = await counted(visitor, "/events/discard?sink=leads")
-        assert title(page) == "Discard 3 dead letters?"
-        assert page.rows()[0] == ["leads", "422: the destination refuses this event", "3"]
-        done = await settled(visitor, await visitor.submit(confirm(page)))
-        assert title(done) == "3 dead letters are discarded"
-        assert (await visitor.see("/events?outcome=discarded")).by_id("count").text == (
-            "3 events match"
-        )
-        (change,) = await changes(relay)
-        assert (change["operation"], change["result"]) == (
-            "discard_dead_letters",
-            {"discarded": 3},
-        )
-        pending = await visitor.see("/events/discard?outcome=pending", status=422)
-        assert "Only dead letters" in pending.text
+async def test_dead_letters_are_counted_and_discarded(relay: Relay, visitor: Visitor) -> None:
+    await fill(relay)
+    page = await counted(visitor, "/events/discard?sink=leads")
+    assert title(page) == "Discard 3 dead letters?"
+    assert page.rows()[0] == ["leads", "422: the destination refuses this event", "3"]
+    done = await settled(visitor, await visitor.submit(confirm(page)))
+    assert title(done) == "3 dead letters are discarded"
+    assert (await visitor.see("/events?outcome=discarded")).by_id("count").text == (
+        "3 events match"
+    )
+    (change,) = await changes(relay)
+    assert (change["operation"], change["result"]) == (
+        "discard_dead_letters",
+        {"discarded": 3},
+    )
+    pending = await visitor.see("/events/discard?outcome=pending", status=422)
+    assert "Only dead letters" in pending.text
 
 
 async def test_everything_is_discarded_only_if_that_is_typed(start: Start) -> None:
@@ -281,13 +277,9 @@ async def test_a_discard_is_stopped_between_two_steps_and_tells_its_result(
 
 
 async def test_a_viewer_sees_replays_without_personal_data_and_changes_nothing(
-    start: Start,
+    relay: Relay, viewer: Visitor
 ) -> None:
-    async with (
-        start() as relay,
-        operating(relay) as operator,
-        visiting(relay, token=VIEWER_TOKEN) as viewer,
-    ):
+    async with operating(relay) as operator:
         await fill(relay)
         person = relay.service._store.audience.person(ADA)
         await operator.post("/replays", {"email": ADA, "person": person, "words": "e1"})

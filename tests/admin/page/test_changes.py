@@ -17,7 +17,7 @@ from relay.core.clock import Instant
 from relay.core.minutes import HOUR_MS
 from relay.store.audit import Change, ChangeRecord
 from tests import service
-from tests.admin.page.visiting import ADMIN, VIEWER_TOKEN, visiting
+from tests.admin.page.visiting import ADMIN, VIEWER_TOKEN, Visitor, visiting
 from tests.admin.test_api import body, send
 from tests.core.test_clock import SettableClock
 from tests.operator import operating
@@ -115,38 +115,36 @@ def test_a_change_runs_on_when_the_clock_is_set(set_by_ms: int) -> None:
         assert descriptions.state_of(visitor, change) == "running"
 
 
-async def test_changes_are_filtered_by_operation_and_time(tmp_path: Path) -> None:
-    async with service.serving(read(tmp_path)) as relay, visiting(relay) as visitor:
-        await record(relay, "pause_sink", target="old", at_ms=1_700_000_000_000)
-        await record(relay, "pause_sink", target="new")
-        await record(relay, "resume_sink", target="new")
+async def test_changes_are_filtered_by_operation_and_time(relay: Relay, visitor: Visitor) -> None:
+    await record(relay, "pause_sink", target="old", at_ms=1_700_000_000_000)
+    await record(relay, "pause_sink", target="new")
+    await record(relay, "resume_sink", target="new")
 
-        async def names(query: str) -> list[str]:
-            page = await visitor.see(f"/changes{query}")
-            return [row[0] for row in page.rows()]
+    async def names(query: str) -> list[str]:
+        page = await visitor.see(f"/changes{query}")
+        return [row[0] for row in page.rows()]
 
-        assert await names("?operation=pause_sink&since=&until=") == ["Paused new", "Paused old"]
-        assert await names("?since=2h") == ["Resumed new", "Paused new"]
-        assert await names("?until=2024-01-01") == ["Paused old"]
-        assert await names("?operation=resume_sink&until=2024-01-01") == []
-        page = await visitor.see("/changes?operation=resume_sink&until=2024-01-01")
-        assert page.by_id("none").text == "No change matches this filter."
-        (option,) = (each for each in page.all("option") if "selected" in each.attributes)
-        assert option["value"] == "resume_sink"
+    assert await names("?operation=pause_sink&since=&until=") == ["Paused new", "Paused old"]
+    assert await names("?since=2h") == ["Resumed new", "Paused new"]
+    assert await names("?until=2024-01-01") == ["Paused old"]
+    assert await names("?operation=resume_sink&until=2024-01-01") == []
+    page = await visitor.see("/changes?operation=resume_sink&until=2024-01-01")
+    assert page.by_id("none").text == "No change matches this filter."
+    (option,) = (each for each in page.all("option") if "selected" in each.attributes)
+    assert option["value"] == "resume_sink"
 
 
-async def test_pages_of_changes_follow_one_another(tmp_path: Path) -> None:
-    async with service.serving(read(tmp_path)) as relay, visiting(relay) as visitor:
-        for number in range(5):
-            await record(relay, "pause_sink", target=f"s{number}")
-        page = await visitor.see("/changes?limit=2&operation=pause_sink")
-        seen = [row[0] for row in page.rows()]
-        while "Older" in page.links():
-            page = await visitor.see(page.links()["Older"])
-            assert page.by_id("rows")["data-hold"] == "always" if page.has_id("rows") else True
-            seen += [row[0] for row in page.rows()]
-        assert seen == [f"Paused s{number}" for number in (4, 3, 2, 1, 0)]
-        assert page.links()["Newest"] == "/changes?limit=2&operation=pause_sink"
+async def test_pages_of_changes_follow_one_another(relay: Relay, visitor: Visitor) -> None:
+    for number in range(5):
+        await record(relay, "pause_sink", target=f"s{number}")
+    page = await visitor.see("/changes?limit=2&operation=pause_sink")
+    seen = [row[0] for row in page.rows()]
+    while "Older" in page.links():
+        page = await visitor.see(page.links()["Older"])
+        assert page.by_id("rows")["data-hold"] == "always" if page.has_id("rows") else True
+        seen += [row[0] for row in page.rows()]
+    assert seen == [f"Paused s{number}" for number in (4, 3, 2, 1, 0)]
+    assert page.links()["Newest"] == "/changes?limit=2&operation=pause_sink"
 
 
 async def test_the_file_has_all_pages_of_the_filter(
@@ -190,16 +188,15 @@ async def test_head_of_a_table_reads_its_first_rows_only(
 
 @pytest.mark.parametrize(("wiped", "text"), [(True, "overwritten"), (False, "not overwritten yet")])
 async def test_an_erasure_says_whether_the_removed_data_is_overwritten(
-    tmp_path: Path, *, wiped: bool, text: str
+    relay: Relay, visitor: Visitor, *, wiped: bool, text: str
 ) -> None:
-    async with service.serving(read(tmp_path)) as relay, visiting(relay) as visitor:
-        await record(relay, "erase_person", result={"events": 2, "pending": 0, "wiped": wiped})
-        page = await visitor.see("/changes")
-        assert page.rows()[0][:3] == [
-            f"Erased a person's data removed data {text}",
-            "done",
-            "2 events",
-        ]
+    await record(relay, "erase_person", result={"events": 2, "pending": 0, "wiped": wiped})
+    page = await visitor.see("/changes")
+    assert page.rows()[0][:3] == [
+        f"Erased a person's data removed data {text}",
+        "done",
+        "2 events",
+    ]
 
 
 async def test_viewers_see_neither_persons_nor_addresses(tmp_path: Path) -> None:
@@ -223,29 +220,28 @@ async def test_viewers_see_neither_persons_nor_addresses(tmp_path: Path) -> None
             assert "ada lovelace" in page.rows()[0][0]
 
 
-async def test_hostile_texts_of_changes_stay_text(tmp_path: Path) -> None:
-    async with service.serving(read(tmp_path)) as relay, visiting(relay) as visitor:
-        await record(
-            relay,
-            "pause_sink",
-            target=HOSTILE,
-            asked={HOSTILE: HOSTILE, "reason": HOSTILE},
-            via=HOSTILE,
-            address=HOSTILE,
-            actor=HOSTILE,
-            result={"x": 1},
-        )
-        await record(relay, "reload_config", result={"added": [HOSTILE]})
-        for path in ("/changes", "/"):
-            page = await visitor.see(path)
-            assert [each["src"] for each in page.all("script")] != []
-            assert all("src" in each.attributes for each in page.all("script"))
-            assert page.all("img") == []
-            assert "\u202e" not in visitor.html
-        page = await visitor.see("/changes")
-        assert "<script>alert(1)</script>" in page.rows()[1][0]
-        page = await visitor.see(f"/changes?operation={quote(HOSTILE)}")
+async def test_hostile_texts_of_changes_stay_text(relay: Relay, visitor: Visitor) -> None:
+    await record(
+        relay,
+        "pause_sink",
+        target=HOSTILE,
+        asked={HOSTILE: HOSTILE, "reason": HOSTILE},
+        via=HOSTILE,
+        address=HOSTILE,
+        actor=HOSTILE,
+        result={"x": 1},
+    )
+    await record(relay, "reload_config", result={"added": [HOSTILE]})
+    for path in ("/changes", "/"):
+        page = await visitor.see(path)
+        assert [each["src"] for each in page.all("script")] != []
+        assert all("src" in each.attributes for each in page.all("script"))
         assert page.all("img") == []
+        assert "\u202e" not in visitor.html
+    page = await visitor.see("/changes")
+    assert "<script>alert(1)</script>" in page.rows()[1][0]
+    page = await visitor.see(f"/changes?operation={quote(HOSTILE)}")
+    assert page.all("img") == []
 
 
 @pytest.mark.parametrize(
@@ -253,16 +249,14 @@ async def test_hostile_texts_of_changes_stay_text(tmp_path: Path) -> None:
 )
 @pytest.mark.parametrize("path", ["/changes", "/changes.csv"])
 async def test_bad_parameters_get_a_page_with_the_fault(
-    tmp_path: Path, path: str, query: str
+    path: str, query: str, visitor: Visitor
 ) -> None:
-    async with service.serving(read(tmp_path)) as relay, visiting(relay) as visitor:
-        page = await visitor.see(f"{path}{query}", status=400)
-        assert page.by_id("failed").text == "Bad Request"
-        assert "Traceback" not in visitor.html
+    page = await visitor.see(f"{path}{query}", status=400)
+    assert page.by_id("failed").text == "Bad Request"
+    assert "Traceback" not in visitor.html
 
 
-async def test_a_relay_without_changes_teaches_one(tmp_path: Path) -> None:
-    async with service.serving(read(tmp_path)) as relay, visiting(relay) as visitor:
-        page = await visitor.see("/changes")
-        assert "relay reload" in page.by_id("none").text
-        assert "CSV" not in page.links()
+async def test_a_relay_without_changes_teaches_one(visitor: Visitor) -> None:
+    page = await visitor.see("/changes")
+    assert "relay reload" in page.by_id("none").text
+    assert "CSV" not in page.links()

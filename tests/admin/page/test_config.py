@@ -178,8 +178,10 @@ async def test_a_secret_is_rotated_without_loss(tmp_path: Path) -> None:
 
 
 async def test_a_rotation_that_cannot_finish_says_why_where_its_form_is(tmp_path: Path) -> None:
-    config = service.read(tmp_path, tables=ADMIN)
-    async with service.serving(config) as relay, visiting(relay) as visitor:
+    async with (
+        service.serving(service.read(tmp_path, tables=ADMIN)) as relay,
+        visiting(relay) as visitor,
+    ):
         form = (await visitor.see(ROTATION)).form(f"{ROTATION}/finish")
         page = await visitor.submit(form)
         assert page.by_id("notice").text.startswith("No rotation of main is running")
@@ -195,8 +197,10 @@ async def test_a_rotation_that_cannot_finish_says_why_where_its_form_is(tmp_path
     ("minutes", "status"), [("0", 303), ("61", 303), ("1.5", 303), ("", 303), ("60", 303)]
 )
 async def test_a_rotation_takes_1_to_60_minutes(tmp_path: Path, minutes: str, status: int) -> None:
-    config = service.read(tmp_path, tables=ADMIN)
-    async with service.serving(config) as relay, visiting(relay) as visitor:
+    async with (
+        service.serving(service.read(tmp_path, tables=ADMIN)) as relay,
+        visiting(relay) as visitor,
+    ):
         form = (await visitor.see(ROTATION)).form(f"{ROTATION}/begin")
         answer = await visitor.post(form["action"], {**form.fields(), "minutes": minutes})
         assert answer.status_code == status

@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests import service
 from tests.admin.page.document import Element
 from tests.admin.page.test_audience import lead, view
 from tests.admin.page.test_changes import record
 from tests.admin.page.test_dead_letters import refuse_leads
-from tests.admin.page.visiting import ADMIN, Visitor, visiting
+from tests.admin.page.visiting import Visitor
 from tests.admin.test_api import body, send
 from tests.service import Relay
 from tests.stub_server import StubServer
@@ -64,16 +63,13 @@ async def fill(relay: Relay) -> None:
 
 
 async def test_a_file_has_the_columns_of_its_table_its_command_and_its_document(
-    tmp_path: Path, documented: dict[str, list[str]]
+    documented: dict[str, list[str]], destination: StubServer, relay: Relay, visitor: Visitor
 ) -> None:
-    async with StubServer() as destination:
-        destination.reply = refuse_leads
-        settings = service.read(tmp_path, tables=ADMIN, destination=destination)
-        async with service.serving(settings) as relay, visiting(relay) as visitor:
-            await fill(relay)
-            assert {path: await heads(visitor, path) for path in documented} == documented
-            for path, (place, label, more) in TABLES.items():
-                assert columns(await visitor.see(place), label) - more <= {*documented[path]}, path
+    destination.reply = refuse_leads
+    await fill(relay)
+    assert {path: await heads(visitor, path) for path in documented} == documented
+    for path, (place, label, more) in TABLES.items():
+        assert columns(await visitor.see(place), label) - more <= {*documented[path]}, path
 
 
 @pytest.mark.parametrize("path", COMMANDS)

@@ -4,9 +4,7 @@ import contextlib
 import csv
 import io
 import re
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -17,9 +15,8 @@ from relay.admin.page.views.dead_letters import section as view
 from relay.admin.page.views.dead_letters.section import cause_of
 from relay.store.dead_letters import Reason
 from relay.store.sqlite.driver import sqlite3
-from tests import service
 from tests.admin.page.document import Element
-from tests.admin.page.visiting import ADMIN, HOSTILE, VIEWER_TOKEN, visiting
+from tests.admin.page.visiting import VIEWER_TOKEN, Start, Visitor, visiting
 from tests.admin.test_api import body, send
 from tests.operator import operating
 from tests.service import Relay
@@ -32,15 +29,9 @@ def refuse_leads(request: Request) -> Reply:
 
 
 @pytest.fixture
-async def destination() -> AsyncIterator[StubServer]:
-    async with StubServer() as destination:
-        destination.reply = refuse_leads
-        yield destination
-
-
-@pytest.fixture
-def serving(tmp_path: Path, destination: StubServer) -> AbstractAsyncContextManager[Relay]:
-    return service.serving(service.read(tmp_path, tables=ADMIN, destination=destination))
+def destination(destination: StubServer) -> StubServer:
+    destination.reply = refuse_leads
+    return destination
 
 
 async def kill(relay: Relay, *bodies: bytes) -> None:
@@ -80,73 +71,67 @@ async def changes(relay: Relay) -> list[tuple[str, str]]:
     return [(row["operation"], row["via"]) for row in rows]
 
 
-async def test_a_relay_without_dead_letters_says_what_they_are(
-    serving: AbstractAsyncContextManager[Relay],
-) -> None:
-    async with serving as relay, visiting(relay) as visitor:
-        page = await visitor.see("/dead-letters")
-        assert "Nothing was given up" in visitor.html
-        assert "Every verified request held an event" in visitor.html
-        assert not page.rows()
+async def test_a_relay_without_dead_letters_says_what_they_are(visitor: Visitor) -> None:
+    page = await visitor.see("/dead-letters")
+    assert "Nothing was given up" in visitor.html
+    assert "Every verified request held an event" in visitor.html
+    assert not page.rows()
 
 
 async def test_dead_letters_are_listed_by_cause_and_one_by_one(
-    serving: AbstractAsyncContextManager[Relay],
+    visitor: Visitor, relay: Relay
 ) -> None:
-    async with serving as relay, visiting(relay) as visitor:
-        await kill(relay, body("a"), body("b"))
-        page = await visitor.see("/dead-letters")
-        assert causes(page) == [["leads", "422: the destination refuses this event", "2"]]
-        assert letters(page) == ["lead.captured b", "lead.captured a"]
-        assert page.by_id("causes-total").text == "2 dead letters, 1 cause"
-        assert page.by_id("dead-count").text == "2"
-        assert page.links()["lead.captured"] == "/events/1"
+    await kill(relay, body("a"), body("b"))
+    page = await visitor.see("/dead-letters")
+    assert causes(page) == [["leads", "422: the destination refuses this event", "2"]]
+    assert letters(page) == ["lead.captured b", "lead.captured a"]
+    assert page.by_id("causes-total").text == "2 dead letters, 1 cause"
+    assert page.by_id("dead-count").text == "2"
+    assert page.links()["lead.captured"] == "/events/1"
 
 
 async def test_a_cause_leads_to_its_events_and_to_the_confirmations(
-    serving: AbstractAsyncContextManager[Relay],
+    visitor: Visitor, relay: Relay
 ) -> None:
-    async with serving as relay, visiting(relay) as visitor:
-        await kill(relay, body("a"))
-        page = await visitor.see("/dead-letters?kind=lead.*&source=main")
-        hrefs = [each["href"] for each in page.by_id("causes").all("a")]
-        assert [urlsplit(each).path for each in hrefs] == [
-            "/sinks/leads",
-            "/events",
-            "/events/replay",
-            "/events/discard",
-        ]
-        assert query(hrefs[2]) == {
-            "sink": ["leads"],
-            "outcome": ["dead"],
-            "reason": ["422: the destination refuses this event"],
-            "kind": ["lead.*"],
-            "source": ["main"],
-        }
-        for href in hrefs:
-            await visitor.see(href)
+    await kill(relay, body("a"))
+    page = await visitor.see("/dead-letters?kind=lead.*&source=main")
+    hrefs = [each["href"] for each in page.by_id("causes").all("a")]
+    assert [urlsplit(each).path for each in hrefs] == [
+        "/sinks/leads",
+        "/events",
+        "/events/replay",
+        "/events/discard",
+    ]
+    assert query(hrefs[2]) == {
+        "sink": ["leads"],
+        "outcome": ["dead"],
+        "reason": ["422: the destination refuses this event"],
+        "kind": ["lead.*"],
+        "source": ["main"],
+    }
+    for href in hrefs:
+        await visitor.see(href)
 
 
 async def test_a_filter_selects_causes_and_letters_and_stays_in_the_form(
-    serving: AbstractAsyncContextManager[Relay],
+    visitor: Visitor, relay: Relay
 ) -> None:
-    async with serving as relay, visiting(relay) as visitor:
-        await kill(relay, body("a"))
-        page = await visitor.see("/dead-letters?sink=leads&reason=422&kind=lead.*&source=main")
-        assert letters(page) == ["lead.captured a"]
-        assert page.form("/dead-letters").fields() == {"reason": "422", "kind": "lead.*"}
-        chosen = [each.text for each in page.all("option") if "selected" in each.attributes]
-        assert chosen == ["leads", "main"]
-        page = await visitor.see("/dead-letters?reason=teapot")
-        assert not causes(page)
-        assert "No dead letter matches this filter." in visitor.html
-        await visitor.see("/dead-letters?sink=nobody", status=404)
-        await visitor.see("/dead-letters?colour=red", status=400)
-        await visitor.see("/dead-letters?before=x", status=400)
+    await kill(relay, body("a"))
+    page = await visitor.see("/dead-letters?sink=leads&reason=422&kind=lead.*&source=main")
+    assert letters(page) == ["lead.captured a"]
+    assert page.form("/dead-letters").fields() == {"reason": "422", "kind": "lead.*"}
+    chosen = [each.text for each in page.all("option") if "selected" in each.attributes]
+    assert chosen == ["leads", "main"]
+    page = await visitor.see("/dead-letters?reason=teapot")
+    assert not causes(page)
+    assert "No dead letter matches this filter." in visitor.html
+    await visitor.see("/dead-letters?sink=nobody", status=404)
+    await visitor.see("/dead-letters?colour=red", status=400)
+    await visitor.see("/dead-letters?before=x", status=400)
 
 
 async def test_the_rarest_causes_are_left_out_and_said_to_be(
-    serving: AbstractAsyncContextManager[Relay],
+    start: Start,
     destination: StubServer,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -154,7 +139,7 @@ async def test_the_rarest_causes_are_left_out_and_said_to_be(
     destination.reply = lambda request: (
         Reply() if request.target == "/all" else Reply(400 if b"rare" in request.body else 422)
     )
-    async with serving as relay, visiting(relay) as visitor:
+    async with start() as relay, visiting(relay) as visitor:
         await kill(relay, body("a"), body("b"), body("rare"))
         page = await visitor.see("/dead-letters")
         assert [row[2] for row in causes(page)] == ["2"]
@@ -162,11 +147,9 @@ async def test_the_rarest_causes_are_left_out_and_said_to_be(
         assert page.by_id("more-causes").text.startswith("1 rarer left out")
 
 
-async def test_pages_follow_one_another(
-    serving: AbstractAsyncContextManager[Relay], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_pages_follow_one_another(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(view, "PAGE_ROWS", 2)
-    async with serving as relay, visiting(relay) as visitor:
+    async with start() as relay, visiting(relay) as visitor:
         await kill(relay, *(body(f"e{number}") for number in range(3)))
         page = await visitor.see("/dead-letters?sink=leads")
         assert letters(page) == ["lead.captured e2", "lead.captured e1"]
@@ -177,42 +160,36 @@ async def test_pages_follow_one_another(
 
 
 async def test_one_letter_is_replayed_once_its_cause_is_fixed(
-    serving: AbstractAsyncContextManager[Relay], destination: StubServer
+    destination: StubServer, visitor: Visitor, relay: Relay
 ) -> None:
-    async with serving as relay, visiting(relay) as visitor:
-        await kill(relay, body("a"))
-        page = await visitor.see("/dead-letters")
-        destination.reply = lambda _: Reply()
-        page = await visitor.submit(page.form("/dead-letters/replay"))
-        assert page.by_id("notice").text == "a goes to leads again."
-        await relay.until_counted("relay_deliveries_total", "delivered", "leads")
-        assert not letters(await visitor.see("/dead-letters"))
-        assert await changes(relay) == [("begin_replay", "page")]
+    await kill(relay, body("a"))
+    page = await visitor.see("/dead-letters")
+    destination.reply = lambda _: Reply()
+    page = await visitor.submit(page.form("/dead-letters/replay"))
+    assert page.by_id("notice").text == "a goes to leads again."
+    await relay.until_counted("relay_deliveries_total", "delivered", "leads")
+    assert not letters(await visitor.see("/dead-letters"))
+    assert await changes(relay) == [("begin_replay", "page")]
 
 
-async def test_one_letter_is_discarded_and_the_filter_stays(
-    serving: AbstractAsyncContextManager[Relay],
-) -> None:
-    async with serving as relay, visiting(relay) as visitor:
-        await kill(relay, body("a"), body("b"))
-        visitor.client.headers["referer"] = f"{visitor.origin}/dead-letters?sink=leads"
-        form = (await visitor.see("/dead-letters?sink=leads")).form("/dead-letters/discard")
-        page = await visitor.submit(form)
-        assert page.by_id("notice").text.startswith("b to leads is discarded.")
-        assert letters(page) == ["lead.captured a"]
-        assert [each.text for each in page.all("option") if "selected" in each.attributes] == [
-            "leads"
-        ]
-        page = await visitor.submit(form)
-        assert page.by_id("notice").text == "b to leads is no dead letter any more."
-        assert await changes(relay) == [("discard_dead_letters", "page")] * 2
+async def test_one_letter_is_discarded_and_the_filter_stays(visitor: Visitor, relay: Relay) -> None:
+    await kill(relay, body("a"), body("b"))
+    visitor.client.headers["referer"] = f"{visitor.origin}/dead-letters?sink=leads"
+    form = (await visitor.see("/dead-letters?sink=leads")).form("/dead-letters/discard")
+    page = await visitor.submit(form)
+    assert page.by_id("notice").text.startswith("b to leads is discarded.")
+    assert letters(page) == ["lead.captured a"]
+    assert [each.text for each in page.all("option") if "selected" in each.attributes] == ["leads"]
+    page = await visitor.submit(form)
+    assert page.by_id("notice").text == "b to leads is no dead letter any more."
+    assert await changes(relay) == [("discard_dead_letters", "page")] * 2
 
 
 async def test_the_file_holds_all_that_the_filter_selects(
-    serving: AbstractAsyncContextManager[Relay], monkeypatch: pytest.MonkeyPatch
+    start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(visit, "PAGE_MAX", 1)
-    async with serving as relay, visiting(relay) as visitor:
+    async with start() as relay, visiting(relay) as visitor:
         await kill(relay, *(body(f"e{number}") for number in range(101)))
         page = await visitor.see("/dead-letters?sink=leads")
         answer = await visitor.client.get(page.links()["CSV"])
@@ -222,10 +199,8 @@ async def test_the_file_holds_all_that_the_filter_selects(
         assert (rows[0]["sink"], rows[0]["attempts"]) == ("leads", "1")
 
 
-async def test_a_viewer_sees_the_causes_without_addresses_and_changes_nothing(
-    serving: AbstractAsyncContextManager[Relay],
-) -> None:
-    async with serving as relay, visiting(relay, token=VIEWER_TOKEN) as visitor:
+async def test_a_viewer_sees_the_causes_without_addresses_and_changes_nothing(relay: Relay) -> None:
+    async with visiting(relay, token=VIEWER_TOKEN) as visitor:
         await kill(relay, body("a", email="ada@example.com"))
         page = await visitor.see("/dead-letters?reason=422")
         assert causes(page) == [["leads", "422: the destination refuses this event", "1"]]
@@ -240,10 +215,8 @@ async def test_a_viewer_sees_the_causes_without_addresses_and_changes_nothing(
         assert await changes(relay) == []
 
 
-async def test_a_viewer_reads_and_tries_out_no_address(
-    serving: AbstractAsyncContextManager[Relay],
-) -> None:
-    async with serving as relay, visiting(relay, token=VIEWER_TOKEN) as visitor:
+async def test_a_viewer_reads_and_tries_out_no_address(relay: Relay) -> None:
+    async with visiting(relay, token=VIEWER_TOKEN) as visitor:
         await kill(relay, body("of-ada@example.com"))
         await send(relay, body("b", "kind-of-ada%40example.com"))
         for path in ("/dead-letters", "/dead-letters.csv"):
@@ -258,10 +231,8 @@ async def test_a_viewer_reads_and_tries_out_no_address(
                 await visitor.see(f"{path}?reason={value}", status=403)
 
 
-async def test_a_viewer_cannot_spell_out_an_address_in_a_reason(
-    serving: AbstractAsyncContextManager[Relay],
-) -> None:
-    async with serving as relay, visiting(relay, token=VIEWER_TOKEN) as visitor:
+async def test_a_viewer_cannot_spell_out_an_address_in_a_reason(relay: Relay) -> None:
+    async with visiting(relay, token=VIEWER_TOKEN) as visitor:
         await kill(relay, body("a"))
         with contextlib.closing(sqlite3.connect(relay.service._store.location)) as db:
             db.execute("UPDATE deliveries SET reason = '422: ada@example.com is known'")
@@ -271,37 +242,6 @@ async def test_a_viewer_cannot_spell_out_an_address_in_a_reason(
                 answer = await visitor.client.get(path, params={"reason": value})
                 assert answer.status_code == (200 if value == "e" else 403), (path, value)
             assert (await visitor.client.get(path, params={"reason": "422"})).status_code == 200
-
-
-async def test_a_change_needs_its_token_and_our_own_origin(
-    serving: AbstractAsyncContextManager[Relay],
-) -> None:
-    async with serving as relay, visiting(relay) as visitor:
-        await kill(relay, body("a"))
-        fields = (await visitor.see("/dead-letters")).form("/dead-letters/discard").fields()
-        answer = await visitor.post("/dead-letters/discard", fields, origin="http://evil.test")
-        assert answer.status_code == 403
-        answer = await visitor.post("/dead-letters/discard", {**fields, "form_token": "x"})
-        assert answer.status_code == 403
-        assert letters(await visitor.see("/dead-letters")) == ["lead.captured a"]
-
-
-async def test_texts_of_strangers_are_not_markup(
-    serving: AbstractAsyncContextManager[Relay],
-) -> None:
-    async with serving as relay, visiting(relay) as visitor:
-        await kill(relay, body(HOSTILE))
-        page = await visitor.see("/dead-letters")
-        assert len(page.all("script")) == 1
-        assert not page.all("img")
-        row = page.by_id("dead-1-leads")
-        assert row.all("span", class_="mono")[0]["title"] == HOSTILE
-        page = await visitor.see("/dead-letters?reason=" + HOSTILE.replace('"', "%22"))
-        assert page.form("/dead-letters").fields()["reason"] == HOSTILE
-        page = await visitor.submit(
-            (await visitor.see("/dead-letters")).form("/dead-letters/replay")
-        )
-        assert page.by_id("notice").text == f"{HOSTILE} goes to leads again."
 
 
 def test_the_filter_of_a_cause_stops_before_an_address() -> None:

@@ -10,7 +10,7 @@ import pytest
 from relay.admin.page.text.json_text import CHARACTERS_MAX
 from relay.store.sqlite.driver import sqlite3
 from tests.admin.page.document import Element
-from tests.admin.page.visiting import ADA, HOSTILE, REORDERING, VIEWER_TOKEN, Start, visiting
+from tests.admin.page.visiting import ADA, HOSTILE, REORDERING, Start, Visitor, visiting
 from tests.admin.test_api import body, send
 from tests.operator import operating
 from tests.service import Relay
@@ -52,61 +52,57 @@ def steps(page: Element) -> list[str]:
 
 
 async def test_one_event_is_shown_with_its_content_its_routes_and_every_attempt(
-    start: Start, destination: StubServer
+    destination: StubServer, relay: Relay, visitor: Visitor
 ) -> None:
     destination.reply = lambda request: (
         Reply(422, b"no such field") if request.target == "/leads" else Reply()
     )
-    async with start() as relay, visiting(relay) as visitor:
-        await send(relay, lead(company="Northwind", n=1.10))
-        await relay.until_counted("relay_deliveries_total", "dead", "leads")
-        await relay.until_counted("relay_deliveries_total", "delivered", "all")
-        page = await visitor.see("/events/1")
-        assert page.all("h1")[0].text == f"lead.captured of {ADA}"
-        assert {each.text for each in page.by_id("deliveries").all("span")} == {
-            "all delivered",
-            "leads dead",
-        }
-        received, *attempts = steps(page)
-        assert received == "Received verified and stored, for all and leads"
-        assert any(each.startswith("all delivered 200, in ") for each in attempts)
-        (dead,) = (each for each in attempts if each.startswith("leads became a dead letter 422"))
-        assert dead.endswith(" UTC no such field")
-        assert len(attempts) == 2
-        body_card = card(page, "Body")
-        shown = body_card.by_id("body-text")
-        assert '"company": "Northwind"' in shown.raw_text
-        assert '"n": 1.1' in shown.raw_text
-        assert '"email"' in [each.text for each in shown.all("span", class_="k")]
-        routes = card(page, "Why these sinks")
-        assert routes.by_id("route-leads").text.startswith("leads takes it events and sources")
-        assert "does not take it lead.captured matches nothing" in (
-            routes.by_id("route-tests").text
-        )
-        assert "service-signature" in [
-            each.text for each in card(page, "Headers as received").all("dt")
-        ]
+    await send(relay, lead(company="Northwind", n=1.10))
+    await relay.until_counted("relay_deliveries_total", "dead", "leads")
+    await relay.until_counted("relay_deliveries_total", "delivered", "all")
+    page = await visitor.see("/events/1")
+    assert page.all("h1")[0].text == f"lead.captured of {ADA}"
+    assert {each.text for each in page.by_id("deliveries").all("span")} == {
+        "all delivered",
+        "leads dead",
+    }
+    received, *attempts = steps(page)
+    assert received == "Received verified and stored, for all and leads"
+    assert any(each.startswith("all delivered 200, in ") for each in attempts)
+    (dead,) = (each for each in attempts if each.startswith("leads became a dead letter 422"))
+    assert dead.endswith(" UTC no such field")
+    assert len(attempts) == 2
+    body_card = card(page, "Body")
+    shown = body_card.by_id("body-text")
+    assert '"company": "Northwind"' in shown.raw_text
+    assert '"n": 1.1' in shown.raw_text
+    assert '"email"' in [each.text for each in shown.all("span", class_="k")]
+    routes = card(page, "Why these sinks")
+    assert routes.by_id("route-leads").text.startswith("leads takes it events and sources")
+    assert "does not take it lead.captured matches nothing" in (routes.by_id("route-tests").text)
+    assert "service-signature" in [
+        each.text for each in card(page, "Headers as received").all("dt")
+    ]
 
 
 async def test_the_body_is_shown_raw_and_as_each_sink_gets_it_and_can_be_downloaded(
-    start: Start,
+    relay: Relay, visitor: Visitor
 ) -> None:
-    async with start() as relay, visiting(relay) as visitor:
-        sent = lead()
-        await send(relay, sent)
-        page = await visitor.see("/events/1?body=raw")
-        assert page.by_id("body-text").raw_text.lstrip("\n") == sent.decode()
-        assert page.all("button")
-        page = await visitor.see("/events/1?body=as:leads")
-        message = card(page, "Body")
-        assert "relay-event" in [each.text for each in message.all("dt")]
-        assert ADA in message.all("pre")[0].raw_text
-        await visitor.see("/events/1?body=as:nobody", status=404)
-        await visitor.see("/events/1?body=cooked", status=400)
-        download = await visitor.client.get("/events/1/body")
-        assert download.content == sent
-        assert download.headers["content-type"] == "application/octet-stream"
-        assert download.headers["content-disposition"] == 'attachment; filename="event-1.json"'
+    sent = lead()
+    await send(relay, sent)
+    page = await visitor.see("/events/1?body=raw")
+    assert page.by_id("body-text").raw_text.lstrip("\n") == sent.decode()
+    assert page.all("button")
+    page = await visitor.see("/events/1?body=as:leads")
+    message = card(page, "Body")
+    assert "relay-event" in [each.text for each in message.all("dt")]
+    assert ADA in message.all("pre")[0].raw_text
+    await visitor.see("/events/1?body=as:nobody", status=404)
+    await visitor.see("/events/1?body=cooked", status=400)
+    download = await visitor.client.get("/events/1/body")
+    assert download.content == sent
+    assert download.headers["content-type"] == "application/octet-stream"
+    assert download.headers["content-disposition"] == 'attachment; filename="event-1.json"'
 
 
 async def test_a_message_that_cannot_be_rendered_is_reported_with_its_cause(start: Start) -> None:
@@ -150,143 +146,116 @@ enrich = true
 
 
 async def test_events_link_to_their_neighbours_and_to_those_of_the_same_person_and_video(
-    start: Start,
+    relay: Relay, visitor: Visitor
 ) -> None:
-    async with start() as relay, visiting(relay) as visitor:
-        watched = body(
-            "w",
-            "video.watched",
-            milestone="75%",
-            viewer={"email": ADA},
-            video={"id": "vid_1", "title": "Tour"},
-        )
-        await send(relay, watched, lead(), body("z", "video.ready"))
-        # The audience counts events after their acknowledgement.
-        while await relay.service._store.audience.fill():
-            pass
-        page = await visitor.see("/events/2")
-        assert page.text.count("watched 75% of Tour") == 2
-        links = page.by_id("head").links()
-        assert (links["Older"], links["Newer"]) == ("/events/1", "/events/3")
-        person = card(page, "The same person")
-        assert person.links()["watched 75% of Tour"] == "/events/1"
-        all_of_person = person.links()["All of this person"]
-        assert all_of_person.startswith("/events?person=")
-        assert "@" not in all_of_person
-        assert "%40" not in all_of_person
-        assert card(page, "The same video").links()["All of this video"] == "/events?video=vid_1"
-        assert "Older" not in (await visitor.see("/events/1")).by_id("head").links()
-        assert "Newer" not in (await visitor.see("/events/3")).by_id("head").links()
+    watched = body(
+        "w",
+        "video.watched",
+        milestone="75%",
+        viewer={"email": ADA},
+        video={"id": "vid_1", "title": "Tour"},
+    )
+    await send(relay, watched, lead(), body("z", "video.ready"))
+    # The audience counts events after their acknowledgement.
+    while await relay.service._store.audience.fill():
+        pass
+    page = await visitor.see("/events/2")
+    assert page.text.count("watched 75% of Tour") == 2
+    links = page.by_id("head").links()
+    assert (links["Older"], links["Newer"]) == ("/events/1", "/events/3")
+    person = card(page, "The same person")
+    assert person.links()["watched 75% of Tour"] == "/events/1"
+    all_of_person = person.links()["All of this person"]
+    assert all_of_person.startswith("/events?person=")
+    assert "@" not in all_of_person
+    assert "%40" not in all_of_person
+    assert card(page, "The same video").links()["All of this video"] == "/events?video=vid_1"
+    assert "Older" not in (await visitor.see("/events/1")).by_id("head").links()
+    assert "Newer" not in (await visitor.see("/events/3")).by_id("head").links()
 
 
 async def test_a_pending_delivery_is_retried_and_discarded_from_the_page(
-    start: Start, destination: StubServer
+    destination: StubServer, relay: Relay, visitor: Visitor
 ) -> None:
     destination.reply = lambda request: Reply(503 if request.target == "/leads" else 200)
-    async with start() as relay, visiting(relay) as visitor:
-        await send(relay, lead())
-        await relay.until_counted("relay_attempts_total", "retry", "leads")
-        # A form to retry that one would come first.
-        await relay.until_counted("relay_deliveries_total", "delivered", "all")
-        page = await visitor.see("/events/1")
-        assert steps(page)[-1].startswith("leads try 2")
-        assert "pending" in page.by_id("deliveries").text
-        page = await visitor.submit(page.form("/events/1/retry"))
-        assert page.by_id("notice").text == "leads is tried now."
-        page = await visitor.submit(page.form("/events/1/discard"))
-        assert page.by_id("notice").text.startswith("The delivery to leads is discarded")
-        assert steps(page)[-1].startswith("leads discarded by an operator after: 503")
-        assert "leads discarded" in page.by_id("deliveries").text
-        assert [
-            (each["operation"], each["target"], each["via"]) for each in await changes(relay)
-        ] == [
-            ("discard_delivery", "leads", "page"),
-            ("retry_sink", "leads", "page"),
-        ]
+    await send(relay, lead())
+    await relay.until_counted("relay_attempts_total", "retry", "leads")
+    # A form to retry that one would come first.
+    await relay.until_counted("relay_deliveries_total", "delivered", "all")
+    page = await visitor.see("/events/1")
+    assert steps(page)[-1].startswith("leads try 2")
+    assert "pending" in page.by_id("deliveries").text
+    page = await visitor.submit(page.form("/events/1/retry"))
+    assert page.by_id("notice").text == "leads is tried now."
+    page = await visitor.submit(page.form("/events/1/discard"))
+    assert page.by_id("notice").text.startswith("The delivery to leads is discarded")
+    assert steps(page)[-1].startswith("leads discarded by an operator after: 503")
+    assert "leads discarded" in page.by_id("deliveries").text
+    assert [(each["operation"], each["target"], each["via"]) for each in await changes(relay)] == [
+        ("discard_delivery", "leads", "page"),
+        ("retry_sink", "leads", "page"),
+    ]
 
 
 async def test_the_replay_of_an_event_selects_no_other_whose_id_begins_with_its_own(
-    start: Start,
+    relay: Relay, visitor: Visitor
 ) -> None:
-    async with start() as relay, visiting(relay) as visitor:
-        await send(relay, lead("a"), lead("ab"))
-        await relay.until_counted("relay_deliveries_total", "delivered", "leads", value=2)
-        await relay.until_counted("relay_deliveries_total", "delivered", "all", value=2)
-        page = await visitor.see("/events/1")
-        assert page.by_id("head").links()["Replay…"] == "/events/replay?exact_id=a&source=main"
-        page = await visitor.see(card(page, "Why these sinks").links()["Replay to leads…"])
-        page = await visitor.see("/events?exact_id=a")
-        assert len(page.rows()) == 1
-
-
-async def test_a_change_needs_the_origin_and_the_form_s_token(
-    start: Start, destination: StubServer
-) -> None:
-    destination.reply = lambda _: Reply(503)
-    async with start() as relay, visiting(relay) as visitor:
-        await send(relay, lead())
-        await relay.until_counted("relay_attempts_total", "retry", "leads")
-        page = await visitor.see("/events/1")
-        fields = page.form("/events/1/discard").fields()
-        foreign = await visitor.post("/events/1/discard", fields, origin="http://evil.example")
-        without = await visitor.post("/events/1/discard", {"sink": "leads"})
-        assert (foreign.status_code, without.status_code) == (403, 403)
-        async with visiting(relay, token=VIEWER_TOKEN) as viewer:
-            fields["form_token"] = (await viewer.see("/")).all("form")[0].fields()["form_token"]
-            assert (await viewer.post("/events/1/discard", fields)).status_code == 403
-        assert await changes(relay) == []
+    await send(relay, lead("a"), lead("ab"))
+    await relay.until_counted("relay_deliveries_total", "delivered", "leads", value=2)
+    await relay.until_counted("relay_deliveries_total", "delivered", "all", value=2)
+    page = await visitor.see("/events/1")
+    assert page.by_id("head").links()["Replay…"] == "/events/replay?exact_id=a&source=main"
+    page = await visitor.see(card(page, "Why these sinks").links()["Replay to leads…"])
+    page = await visitor.see("/events?exact_id=a")
+    assert len(page.rows()) == 1
 
 
 async def test_a_viewer_sees_what_happened_and_nothing_of_the_content(
-    start: Start, destination: StubServer
+    destination: StubServer, relay: Relay, viewer: Visitor
 ) -> None:
     destination.reply = lambda _: Reply(422, b"refused for ada@example.com, code 77123")
-    async with start() as relay, visiting(relay, token=VIEWER_TOKEN) as viewer:
-        watched = body("w", "video.watched", milestone="25%", video={"id": ADA, "title": ADA})
-        await send(relay, lead(f"id-of-{ADA}", company="Northwind"), watched)
-        await relay.until_counted("relay_deliveries_total", "dead", "leads")
-        await relay.until_counted("relay_deliveries_total", "dead", "all", value=2)
-        for path in ("/events/2", "/events/1?body=raw", "/events/1?body=as:leads", "/events/1"):
-            page = await viewer.see(path)
-            for hidden in (ADA, "ada%40", "Northwind", "service-signature", "77123", "person="):
-                assert hidden not in viewer.html
-        assert "leads dead" in page.by_id("deliveries").text
-        assert len(steps(page)) == 3
-        assert page.by_id("route-leads").text == "leads takes it"
-        assert not any(
-            "/events" in (each.attributes.get("action") or "") for each in page.all("form")
-        )
-        assert "Bodies are hidden from viewers." in card(page, "Body").text
-        await viewer.see("/events/1/body", status=403)
+    watched = body("w", "video.watched", milestone="25%", video={"id": ADA, "title": ADA})
+    await send(relay, lead(f"id-of-{ADA}", company="Northwind"), watched)
+    await relay.until_counted("relay_deliveries_total", "dead", "leads")
+    await relay.until_counted("relay_deliveries_total", "dead", "all", value=2)
+    for path in ("/events/2", "/events/1?body=raw", "/events/1?body=as:leads", "/events/1"):
+        page = await viewer.see(path)
+        for hidden in (ADA, "ada%40", "Northwind", "service-signature", "77123", "person="):
+            assert hidden not in viewer.html
+    assert "leads dead" in page.by_id("deliveries").text
+    assert len(steps(page)) == 3
+    assert page.by_id("route-leads").text == "leads takes it"
+    assert not any("/events" in (each.attributes.get("action") or "") for each in page.all("form"))
+    assert "Bodies are hidden from viewers." in card(page, "Body").text
+    await viewer.see("/events/1/body", status=403)
 
 
 async def test_hostile_text_in_every_field_is_shown_as_text(
-    start: Start, destination: StubServer
+    destination: StubServer, relay: Relay, visitor: Visitor
 ) -> None:
     destination.reply = lambda _: Reply(422, REORDERING.encode())
-    async with start() as relay, visiting(relay) as visitor:
-        hostile = {
-            "id": HOSTILE,
-            "event": f"lead.captured{HOSTILE}",
-            "createdAt": REORDERING,
-            REORDERING: "\0\u2066",
-            "data": {"email": f"{REORDERING}@x", "video": {"id": HOSTILE, "title": REORDERING}},
-        }
-        watched = {
-            "id": "w",
-            "event": "video.watched",
-            "data": {"milestone": "25%", "video": {"id": HOSTILE, "title": REORDERING}},
-        }
-        await send(relay, orjson.dumps(hostile), orjson.dumps(watched))
-        await relay.until_counted("relay_deliveries_total", "dead", "all", value=2)
-        for path in ("/events/1", "/events/2", "/events/1?body=raw", "/events/1?body=as:all"):
-            page = await visitor.see(path)
-            (script,) = page.all("script")
-            assert script["src"].startswith("/assets/")
-            assert page.all("img") == []
-            assert "\u202e" not in page.raw_text
-            assert "[U+202E]" in page.raw_text
-            assert not any(name.startswith("on") for each in page.all() for name in each.attributes)
+    hostile = {
+        "id": HOSTILE,
+        "event": f"lead.captured{HOSTILE}",
+        "createdAt": REORDERING,
+        REORDERING: "\0\u2066",
+        "data": {"email": f"{REORDERING}@x", "video": {"id": HOSTILE, "title": REORDERING}},
+    }
+    watched = {
+        "id": "w",
+        "event": "video.watched",
+        "data": {"milestone": "25%", "video": {"id": HOSTILE, "title": REORDERING}},
+    }
+    await send(relay, orjson.dumps(hostile), orjson.dumps(watched))
+    await relay.until_counted("relay_deliveries_total", "dead", "all", value=2)
+    for path in ("/events/1", "/events/2", "/events/1?body=raw", "/events/1?body=as:all"):
+        page = await visitor.see(path)
+        (script,) = page.all("script")
+        assert script["src"].startswith("/assets/")
+        assert page.all("img") == []
+        assert "\u202e" not in page.raw_text
+        assert "[U+202E]" in page.raw_text
+        assert not any(name.startswith("on") for each in page.all() for name in each.attributes)
 
 
 async def test_a_large_and_deep_body_is_cut_off_and_stays_quick_to_open(start: Start) -> None:
@@ -319,18 +288,17 @@ async def test_an_event_without_a_body_says_why(start: Start, tmp_path: Path) ->
 
 
 async def test_an_erased_event_says_that_it_was_erased(
-    start: Start, destination: StubServer
+    destination: StubServer, relay: Relay, visitor: Visitor
 ) -> None:
     destination.reply = lambda _: Reply(422)
-    async with start() as relay, visiting(relay) as visitor:
-        await send(relay, lead())
-        await relay.until_counted("relay_deliveries_total", "dead", "all")
-        await relay.until_counted("relay_deliveries_total", "dead", "leads")
-        async with operating(relay) as operator:
-            await operator.post("/people/erase", {"email": ADA})
-        page = await visitor.see("/events/1")
-        assert "were erased with the data of the person" in card(page, "Body").text
-        assert ADA not in visitor.html
+    await send(relay, lead())
+    await relay.until_counted("relay_deliveries_total", "dead", "all")
+    await relay.until_counted("relay_deliveries_total", "dead", "leads")
+    async with operating(relay) as operator:
+        await operator.post("/people/erase", {"email": ADA})
+    page = await visitor.see("/events/1")
+    assert "were erased with the data of the person" in card(page, "Body").text
+    assert ADA not in visitor.html
 
 
 async def test_a_damaged_body_is_named_and_shown(start: Start, tmp_path: Path) -> None:
@@ -347,26 +315,25 @@ async def test_a_damaged_body_is_named_and_shown(start: Start, tmp_path: Path) -
 
 
 async def test_the_latest_of_a_thousand_attempts_are_shown_with_a_link_to_the_earlier_ones(
-    start: Start, tmp_path: Path
+    tmp_path: Path, relay: Relay, visitor: Visitor
 ) -> None:
-    async with start() as relay, visiting(relay) as visitor:
-        await send(relay, body("a", "video.ready"))
-        await relay.until_counted("relay_deliveries_total", "delivered", "all")
-        change(
-            tmp_path,
-            """
+    await send(relay, body("a", "video.ready"))
+    await relay.until_counted("relay_deliveries_total", "delivered", "all")
+    change(
+        tmp_path,
+        """
             WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 999)
             INSERT INTO attempts (event, sink, started_at, duration_ms, result, reason, answer)
             SELECT event, sink, started_at - 1000000 + i, 5, 'retry', 'refused', '' FROM attempts, n
             """,
-        )
-        page = await visitor.see("/events/1")
-        assert len(steps(page)) == 101
-        assert "all delivered at try 1000" in steps(page)[-1]
-        link = page.by_id("earlier").links()["900 earlier attempts"]
-        page = await visitor.see(link)
-        assert steps(page)[-1].startswith("all try 900 failed")
-        assert page.by_id("later").links()["The latest attempts"] == "/events/1#steps"
+    )
+    page = await visitor.see("/events/1")
+    assert len(steps(page)) == 101
+    assert "all delivered at try 1000" in steps(page)[-1]
+    link = page.by_id("earlier").links()["900 earlier attempts"]
+    page = await visitor.see(link)
+    assert steps(page)[-1].startswith("all try 900 failed")
+    assert page.by_id("later").links()["The latest attempts"] == "/events/1#steps"
 
 
 @pytest.mark.parametrize(

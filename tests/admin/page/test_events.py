@@ -22,6 +22,7 @@ from tests.admin.page.visiting import (
 )
 from tests.admin.test_api import body, send
 from tests.operator import operating
+from tests.service import Relay
 from tests.stub_server import Reply, StubServer
 
 
@@ -46,69 +47,64 @@ async def find(visitor: Visitor, text: str) -> str:
 
 
 async def test_events_are_listed_newest_first_with_what_became_of_them(
-    start: Start, destination: StubServer
+    destination: StubServer, relay: Relay, visitor: Visitor
 ) -> None:
     destination.reply = lambda request: Reply(422 if request.target == "/leads" else 200)
-    async with start() as relay, visiting(relay) as visitor:
-        await send(relay, body("a"), body("b", "video.ready"))
-        await relay.until_counted("relay_deliveries_total", "dead", "leads")
-        await relay.until_counted("relay_deliveries_total", "delivered", "all", value=2)
-        page = await visitor.see("/events")
-        assert [(row[0], row[2], row[4]) for row in page.rows()] == [
-            ("video.ready", "b", "all delivered"),
-            ("lead.captured", "a", "leads dead all delivered"),
-        ]
-        assert page.by_id("count").text == "2 events"
-        assert page.links()["lead.captured"] == "/events/1"
-        assert page.by_id("rows")["data-hold"] == "auto"
+    await send(relay, body("a"), body("b", "video.ready"))
+    await relay.until_counted("relay_deliveries_total", "dead", "leads")
+    await relay.until_counted("relay_deliveries_total", "delivered", "all", value=2)
+    page = await visitor.see("/events")
+    assert [(row[0], row[2], row[4]) for row in page.rows()] == [
+        ("video.ready", "b", "all delivered"),
+        ("lead.captured", "a", "leads dead all delivered"),
+    ]
+    assert page.by_id("count").text == "2 events"
+    assert page.links()["lead.captured"] == "/events/1"
+    assert page.by_id("rows")["data-hold"] == "auto"
 
 
 async def test_every_field_filters_and_has_a_chip_that_drops_it(
-    start: Start, destination: StubServer
+    destination: StubServer, relay: Relay, visitor: Visitor
 ) -> None:
     destination.reply = lambda request: Reply(422 if request.target == "/leads" else 200)
-    async with start() as relay, visiting(relay) as visitor:
-        video = {"id": "vid_1"}
-        await send(relay, body("evt_1", email=ADA, video=video), body("evt_2", "video.ready"))
-        await relay.until_counted("relay_deliveries_total", "dead", "leads")
-        person = relay.service._store.audience.person(ADA)
-        for name, value in {
-            "kind": "lead.*",
-            "sink": "leads",
-            "outcome": "dead",
-            "reason": "422",
-            "id": "evt_1",
-            "exact_id": "evt_1",
-            "video": "vid_1",
-            "person": person,
-            "words": "VID_1 evt",
-        }.items():
-            page = await visitor.see(
-                str(httpx.URL("/events", params={"source": "main", name: value}))
-            )
-            assert ids(page) == ["evt_1"], name
-            assert page.by_id("count").text == "1 event matches"
-            chips = page.by_id("chips").all("a", class_="chip")
-            assert {chip["href"] for chip in chips} >= {"/events?source=main"}
-            assert len(chips) == 2
-        since = await visitor.see("/events?since=1h&until=2000-01-01T00:00%2B02:00")
-        assert since.by_id("none").text == "No stored event matches this filter."
-        assert "--until 1999-12-31T22:00:00.000Z" in since.text
+    video = {"id": "vid_1"}
+    await send(relay, body("evt_1", email=ADA, video=video), body("evt_2", "video.ready"))
+    await relay.until_counted("relay_deliveries_total", "dead", "leads")
+    person = relay.service._store.audience.person(ADA)
+    for name, value in {
+        "kind": "lead.*",
+        "sink": "leads",
+        "outcome": "dead",
+        "reason": "422",
+        "id": "evt_1",
+        "exact_id": "evt_1",
+        "video": "vid_1",
+        "person": person,
+        "words": "VID_1 evt",
+    }.items():
+        page = await visitor.see(str(httpx.URL("/events", params={"source": "main", name: value})))
+        assert ids(page) == ["evt_1"], name
+        assert page.by_id("count").text == "1 event matches"
+        chips = page.by_id("chips").all("a", class_="chip")
+        assert {chip["href"] for chip in chips} >= {"/events?source=main"}
+        assert len(chips) == 2
+    since = await visitor.see("/events?since=1h&until=2000-01-01T00:00%2B02:00")
+    assert since.by_id("none").text == "No stored event matches this filter."
+    assert "--until 1999-12-31T22:00:00.000Z" in since.text
 
 
 async def test_pages_follow_one_another_and_a_later_page_takes_no_new_rows(
-    start: Start,
+    relay: Relay, visitor: Visitor
 ) -> None:
-    async with start() as relay, visiting(relay) as visitor:
-        await send(relay, *(body(f"e{number:02}") for number in range(52)))
-        first = await visitor.see("/events?kind=lead.captured")
-        assert (len(first.rows()), first.by_id("count").text) == (50, "52 events match")
-        second = await visitor.see(first.links()["Older"])
-        assert ids(second) == ["e01", "e00"]
-        assert second.by_id("rows")["data-hold"] == "always"
-        assert second.by_id("count").text == "52 events match"
-        assert second.links()["Newest"] == "/events?kind=lead.captured"
-        assert "Older" not in second.links()
+    await send(relay, *(body(f"e{number:02}") for number in range(52)))
+    first = await visitor.see("/events?kind=lead.captured")
+    assert (len(first.rows()), first.by_id("count").text) == (50, "52 events match")
+    second = await visitor.see(first.links()["Older"])
+    assert ids(second) == ["e01", "e00"]
+    assert second.by_id("rows")["data-hold"] == "always"
+    assert second.by_id("count").text == "52 events match"
+    assert second.links()["Newest"] == "/events?kind=lead.captured"
+    assert "Older" not in second.links()
 
 
 async def test_a_search_whose_time_runs_out_says_how_far_it_got_and_goes_on(
@@ -130,80 +126,64 @@ async def test_a_search_whose_time_runs_out_says_how_far_it_got_and_goes_on(
         assert (ids(page), steps) == (["needle"], 2)
 
 
-async def test_a_fault_of_the_filter_is_said_beside_its_form(start: Start) -> None:
-    async with start() as relay, visiting(relay) as visitor:
-        page = await visitor.see("/events?since=yesterday&sink=all")
-        assert page.by_id("fault").text.startswith("From: expected a time in UTC")
-        assert [
-            each["name"]
-            for each in page.all("input")
-            if each.attributes.get("value") == "yesterday" and each.attributes.get("autocomplete")
-        ] == ["since"]
-        assert (
-            "Unknown sink nobody" in (await visitor.see("/events?sink=nobody")).by_id("fault").text
-        )
-        address = await visitor.see("/events?words=ada@example.com")
-        assert "no address belongs" in address.by_id("fault").text
-        for bad in ("outcome=lost", "before=x", "person=ada", "nonsense=1", "count=2"):
-            page = await visitor.see(f"/events?{bad}", status=400)
-            assert page.all("h1")[0].text == "Bad Request"
+async def test_a_fault_of_the_filter_is_said_beside_its_form(visitor: Visitor) -> None:
+    page = await visitor.see("/events?since=yesterday&sink=all")
+    assert page.by_id("fault").text.startswith("From: expected a time in UTC")
+    assert [
+        each["name"]
+        for each in page.all("input")
+        if each.attributes.get("value") == "yesterday" and each.attributes.get("autocomplete")
+    ] == ["since"]
+    assert "Unknown sink nobody" in (await visitor.see("/events?sink=nobody")).by_id("fault").text
+    address = await visitor.see("/events?words=ada@example.com")
+    assert "no address belongs" in address.by_id("fault").text
+    for bad in ("outcome=lost", "before=x", "person=ada", "nonsense=1", "count=2"):
+        page = await visitor.see(f"/events?{bad}", status=400)
+        assert page.all("h1")[0].text == "Bad Request"
 
 
 async def test_an_address_becomes_the_stores_digest_and_keeps_the_other_filters(
-    start: Start,
+    relay: Relay, visitor: Visitor
 ) -> None:
-    async with start() as relay, visiting(relay) as visitor:
-        await send(relay, body("a", email=ADA), body("b", email="bob@example.com"))
-        page = await visitor.see("/events?kind=lead.*")
-        fields = page.form("/events/person").fields() | {"address": " ADA@example.com "}
-        answer = await visitor.post("/events/person", fields)
-        assert query(answer)["kind"] == ["lead.*"]
-        assert "example" not in answer.headers["location"]
-        found = await visitor.see(answer.headers["location"])
-        assert ids(found) == ["a"]
-        assert found.form("/events").fields()["person"] == query(answer)["person"][0]
+    await send(relay, body("a", email=ADA), body("b", email="bob@example.com"))
+    page = await visitor.see("/events?kind=lead.*")
+    fields = page.form("/events/person").fields() | {"address": " ADA@example.com "}
+    answer = await visitor.post("/events/person", fields)
+    assert query(answer)["kind"] == ["lead.*"]
+    assert "example" not in answer.headers["location"]
+    found = await visitor.see(answer.headers["location"])
+    assert ids(found) == ["a"]
+    assert found.form("/events").fields()["person"] == query(answer)["person"][0]
 
 
-async def test_the_bar_finds_by_id_address_video_or_words(start: Start) -> None:
-    async with start() as relay, visiting(relay) as visitor:
-        await send(
-            relay,
-            body("evt_abc1", email=ADA, company="Northwind"),
-            body("evt_abd1", "video.ready", id="vid_7"),
-        )
-        assert await find(visitor, "evt_abc1") == "/events/1"
-        assert await find(visitor, " evt_abd ") == "/events/2"
-        assert await find(visitor, "evt_ab") == "/events?id=evt_ab"
-        assert await find(visitor, "vid_7") == "/events?video=vid_7"
-        assert await find(visitor, "northwind") == "/events?words=northwind"
-        by_address = await find(visitor, "Ada <ADA@example.com>")
-        assert ids(await visitor.see(by_address)) == ["evt_abc1"]
-        assert await find(visitor, "") == "/events"
-        nothing = await visitor.see(await find(visitor, "nowhere"))
-        assert nothing.by_id("notice").text == (
-            "Nothing found for “nowhere”, tried as the beginning of an id, the id of a video, "
-            "words in a body."
-        )
-        nobody = await find(visitor, "bob@example.com")
-        assert "bob" not in nobody
-        assert (await visitor.see(nobody)).by_id(
-            "notice"
-        ).text == "No stored event is of this person."
-        long = await visitor.see(await find(visitor, "x" * 400))
-        assert "too long" in long.by_id("notice").text
+async def test_the_bar_finds_by_id_address_video_or_words(relay: Relay, visitor: Visitor) -> None:
+    await send(
+        relay,
+        body("evt_abc1", email=ADA, company="Northwind"),
+        body("evt_abd1", "video.ready", id="vid_7"),
+    )
+    assert await find(visitor, "evt_abc1") == "/events/1"
+    assert await find(visitor, " evt_abd ") == "/events/2"
+    assert await find(visitor, "evt_ab") == "/events?id=evt_ab"
+    assert await find(visitor, "vid_7") == "/events?video=vid_7"
+    assert await find(visitor, "northwind") == "/events?words=northwind"
+    by_address = await find(visitor, "Ada <ADA@example.com>")
+    assert ids(await visitor.see(by_address)) == ["evt_abc1"]
+    assert await find(visitor, "") == "/events"
+    nothing = await visitor.see(await find(visitor, "nowhere"))
+    assert nothing.by_id("notice").text == (
+        "Nothing found for “nowhere”, tried as the beginning of an id, the id of a video, "
+        "words in a body."
+    )
+    nobody = await find(visitor, "bob@example.com")
+    assert "bob" not in nobody
+    assert (await visitor.see(nobody)).by_id("notice").text == "No stored event is of this person."
+    long = await visitor.see(await find(visitor, "x" * 400))
+    assert "too long" in long.by_id("notice").text
 
 
-async def test_a_form_from_elsewhere_or_without_its_token_is_refused(start: Start) -> None:
-    async with start() as relay, visiting(relay) as visitor:
-        token = token_of(await visitor.see("/events"))
-        for path in ("/find", "/events/person", "/events/replay", "/events/discard"):
-            foreign = await visitor.post(path, {"form_token": token}, origin="http://evil.test")
-            assert foreign.status_code == 403, path
-            assert (await visitor.post(path, {"form_token": "x"})).status_code == 403, path
-
-
-async def test_a_viewer_sees_no_personal_data_and_may_not_search_by_it(start: Start) -> None:
-    async with start() as relay, visiting(relay, token=VIEWER_TOKEN) as viewer:
+async def test_a_viewer_sees_no_personal_data_and_may_not_search_by_it(relay: Relay) -> None:
+    async with visiting(relay, token=VIEWER_TOKEN) as viewer:
         await send(relay, body(f"evt-{ADA}", email=ADA), body("v", "video.ready", id="vid_1"))
         page = await viewer.see("/events")
         assert ADA not in viewer.html
@@ -229,8 +209,8 @@ async def test_a_viewer_sees_no_personal_data_and_may_not_search_by_it(start: St
         assert "person" not in query(await viewer.post("/events/person", fields))
 
 
-async def test_a_viewer_cannot_spell_out_an_address_by_the_filters(start: Start) -> None:
-    async with start() as relay, visiting(relay, token=VIEWER_TOKEN) as viewer:
+async def test_a_viewer_cannot_spell_out_an_address_by_the_filters(relay: Relay) -> None:
+    async with visiting(relay, token=VIEWER_TOKEN) as viewer:
         hidden = body(f"evt-{ADA}", f"lead.of-{ADA}", email=ADA)
         await send(relay, hidden, body("evt-2", "video.ready", id="vid_1"))
         for glob in ("lead.of-*", "*of*", "lead.??-*", "lead.[o]*", "l*"):
@@ -269,20 +249,19 @@ async def test_text_of_strangers_is_never_markup(start: Start, destination: Stub
 
 
 async def test_the_file_has_the_same_events_and_no_formulas(
-    start: Start, destination: StubServer
+    destination: StubServer, relay: Relay, visitor: Visitor
 ) -> None:
-    async with start() as relay, visiting(relay) as visitor:
-        await send(relay, body("=1+1"), body("b", "video.ready"))
-        await relay.until_counted("relay_deliveries_total", "delivered", "leads")
-        await relay.until_counted("relay_deliveries_total", "delivered", "all", value=2)
-        page = await visitor.see("/events?kind=lead.*")
-        answer = await visitor.client.get(page.links()["CSV"])
-        head, row = csv.reader(io.StringIO(answer.text))
-        assert head[1:4] == ["source", "kind", "id"]
-        assert (row[1:4], row[6]) == (
-            ["main", "lead.captured", "'=1+1"],
-            "all delivered; leads delivered",
-        )
+    await send(relay, body("=1+1"), body("b", "video.ready"))
+    await relay.until_counted("relay_deliveries_total", "delivered", "leads")
+    await relay.until_counted("relay_deliveries_total", "delivered", "all", value=2)
+    page = await visitor.see("/events?kind=lead.*")
+    answer = await visitor.client.get(page.links()["CSV"])
+    head, row = csv.reader(io.StringIO(answer.text))
+    assert head[1:4] == ["source", "kind", "id"]
+    assert (row[1:4], row[6]) == (
+        ["main", "lead.captured", "'=1+1"],
+        "all delivered; leads delivered",
+    )
 
 
 async def test_the_file_holds_all_that_the_filter_matches(
@@ -318,11 +297,10 @@ async def test_a_file_ends_when_its_login_does(
         assert rest[-1].endswith("The login has ended.")
 
 
-async def test_an_empty_relay_says_how_to_send_the_first_event(start: Start) -> None:
-    async with start() as relay, visiting(relay) as visitor:
-        page = await visitor.see("/events")
-        assert "relay send lead.captured --config" in page.by_id("none").text
-        assert "/webhooks" in page.by_id("none").text
+async def test_an_empty_relay_says_how_to_send_the_first_event(visitor: Visitor) -> None:
+    page = await visitor.see("/events")
+    assert "relay send lead.captured --config" in page.by_id("none").text
+    assert "/webhooks" in page.by_id("none").text
 
 
 async def test_the_shown_request_of_the_api_gives_the_same_events(start: Start) -> None:
@@ -338,18 +316,17 @@ async def test_the_shown_request_of_the_api_gives_the_same_events(start: Start) 
 
 
 async def test_a_held_list_shows_its_rows_wherever_they_are_now_and_counts_what_is_newer(
-    start: Start, destination: StubServer
+    destination: StubServer, relay: Relay, visitor: Visitor
 ) -> None:
-    async with start() as relay, visiting(relay) as visitor:
-        await send(relay, body("a"), body("b"))
-        assert (await visitor.see("/events")).by_id("rows")["data-range"] == "2-0"
-        await send(relay, *(body(f"e{number}") for number in range(130)))
-        visitor.client.headers["Relay-Held"] = "rows=2-0"
-        held = await visitor.see("/events")
-        assert [row[2] for row in held.rows()] == ["b", "a"]
-        assert held.by_id("rows")["data-range"] == "2-0"
-        assert held.by_id("rows")["data-newer"] == "130"
-        assert "Rows stay in place" in held.by_id("as-of-rows").text
-        filtered = await visitor.see("/events?kind=lead.captured")
-        assert int(filtered.by_id("rows")["data-newer"]) >= 130
-        assert (await visitor.see("/events?kind=video.ready")).by_id("rows")["data-newer"] == "0"
+    await send(relay, body("a"), body("b"))
+    assert (await visitor.see("/events")).by_id("rows")["data-range"] == "2-0"
+    await send(relay, *(body(f"e{number}") for number in range(130)))
+    visitor.client.headers["Relay-Held"] = "rows=2-0"
+    held = await visitor.see("/events")
+    assert [row[2] for row in held.rows()] == ["b", "a"]
+    assert held.by_id("rows")["data-range"] == "2-0"
+    assert held.by_id("rows")["data-newer"] == "130"
+    assert "Rows stay in place" in held.by_id("as-of-rows").text
+    filtered = await visitor.see("/events?kind=lead.captured")
+    assert int(filtered.by_id("rows")["data-newer"]) >= 130
+    assert (await visitor.see("/events?kind=video.ready")).by_id("rows")["data-newer"] == "0"

@@ -1,7 +1,7 @@
 """The filter bar of views: what it offers, and what it says is filled in."""
 
 from relay.admin.page.filter_bar import Field, fixed_chips, same
-from tests.admin.page.visiting import Start, visiting
+from tests.admin.page.visiting import Visitor
 
 FILTERED = {
     "/events": "kind=lead.*",
@@ -35,22 +35,20 @@ def test_a_chip_shows_the_words_of_a_value_and_none_is_for_a_default() -> None:
     ]
 
 
-async def test_each_chip_drops_its_filter_and_one_link_drops_all(start: Start) -> None:
-    async with start() as relay, visiting(relay) as visitor:
-        for path, query in FILTERED.items():
-            page = await visitor.see(f"{path}?{query}")
-            (form,) = (each for each in page.all("form") if "data-filter" in each.attributes)
-            assert form["action"] == path
-            assert form.all("button")[0].text == "Filter"
-            (chip,) = page.by_id("chips").all("a", class_="chip")
-            for url in (chip["href"], page.by_id("chips").links()["Drop all"]):
-                assert url.partition("?")[0] == path
-                assert not (await visitor.see(url)).has_id("chips"), url
+async def test_each_chip_drops_its_filter_and_one_link_drops_all(visitor: Visitor) -> None:
+    for path, query in FILTERED.items():
+        page = await visitor.see(f"{path}?{query}")
+        (form,) = (each for each in page.all("form") if "data-filter" in each.attributes)
+        assert form["action"] == path
+        assert form.all("button")[0].text == "Filter"
+        (chip,) = page.by_id("chips").all("a", class_="chip")
+        for url in (chip["href"], page.by_id("chips").links()["Drop all"]):
+            assert url.partition("?")[0] == path
+            assert not (await visitor.see(url)).has_id("chips"), url
 
 
 async def test_parameters_that_are_not_filters_stay_when_all_filters_are_dropped(
-    start: Start,
+    visitor: Visitor,
 ) -> None:
-    async with start() as relay, visiting(relay) as visitor:
-        page = await visitor.see("/audience?period=7d&source=main")
-        assert page.by_id("chips").links()["Drop all"] == "/audience?period=7d"
+    page = await visitor.see("/audience?period=7d&source=main")
+    assert page.by_id("chips").links()["Drop all"] == "/audience?period=7d"

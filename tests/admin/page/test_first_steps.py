@@ -10,7 +10,7 @@ import pytest
 
 from relay.core.event import WEBHOOK_TEST
 from tests.admin.page.document import Element
-from tests.admin.page.visiting import VIEWER_TOKEN, Start, visiting
+from tests.admin.page.visiting import Start, Visitor, visiting
 from tests.operator import operating
 from tests.service import OTHER_SECRET, Relay
 
@@ -92,12 +92,11 @@ async def test_a_source_without_a_valid_secret_has_no_signed_test(start: Start) 
         assert len(commands(page, "curl -i")) == 1
 
 
-async def test_viewers_get_no_signed_test(start: Start) -> None:
-    async with start() as relay, visiting(relay, token=VIEWER_TOKEN) as viewer:
-        for path in ("/", "/events"):
-            page = await viewer.see(path)
-            assert commands(page, "relay send")
-            assert not commands(page, "curl -i")
+async def test_viewers_get_no_signed_test(viewer: Visitor) -> None:
+    for path in ("/", "/events"):
+        page = await viewer.see(path)
+        assert commands(page, "relay send")
+        assert not commands(page, "curl -i")
 
 
 @pytest.mark.servers

@@ -25,7 +25,6 @@ from tests.caller import post
 from tests.guarantees.process import http_client
 from tests.operator import TOKEN, operating
 from tests.service import Relay
-from tests.stub_server import StubServer
 
 R = TypeVar("R", bound=PageRoute)
 
@@ -57,16 +56,14 @@ def paths() -> list[str]:
 
 
 @pytest.fixture
-async def relay(tmp_path: Path) -> AsyncIterator[Relay]:
+async def relay(relay: Relay) -> Relay:
     """A relay with an event, an unreadable request and a replay."""
-    async with StubServer() as destination:
-        settings = service.read(tmp_path, tables=ADMIN, destination=destination)
-        async with service.serving(settings) as relay, operating(relay) as operator:
-            await send(relay, body("a"))
-            await relay.ask(post(b"[]"))
-            await relay.until_counted("relay_deliveries_total", "delivered", "all")
-            await operator.post("/replays", {"sink": "all", "id": "a"})
-            yield relay
+    async with operating(relay) as operator:
+        await send(relay, body("a"))
+        await relay.ask(post(b"[]"))
+        await relay.until_counted("relay_deliveries_total", "delivered", "all")
+        await operator.post("/replays", {"sink": "all", "id": "a"})
+    return relay
 
 
 @contextlib.asynccontextmanager
@@ -114,69 +111,64 @@ def assert_status(view: PageView, answer: httpx.Response, token: str) -> None:
         assert answer.status_code == 200, view.path
 
 
-async def test_a_viewer_gets_no_form_of_a_change(relay: Relay) -> None:
+async def test_a_viewer_gets_no_form_of_a_change(relay: Relay, viewer: Visitor) -> None:
     changing = [
         re.compile(re.sub(r"{[^}]*}", "[^/]+", action.path))
         for action in ACTIONS
         if not action.is_reading
     ]
-    async with visiting(relay, token=VIEWER_TOKEN) as viewer:
-        for view in VIEWS:
-            page = parse((await viewer.client.get(concrete(view.path))).text)
-            targets = [
-                urlsplit(form["action"]).path
-                for form in page.all("form")
-                if form.attributes.get("method") == "post"
-            ]
-            offered = [path for path in targets if any(each.fullmatch(path) for each in changing)]
-            assert offered == [], view.path
+    for view in VIEWS:
+        page = parse((await viewer.client.get(concrete(view.path))).text)
+        targets = [
+            urlsplit(form["action"]).path
+            for form in page.all("form")
+            if form.attributes.get("method") == "post"
+        ]
+        offered = [path for path in targets if any(each.fullmatch(path) for each in changing)]
+        assert offered == [], view.path
 
 
-async def test_every_download_is_a_file(relay: Relay) -> None:
-    async with visiting(relay) as visitor, visiting(relay, token=VIEWER_TOKEN) as viewer:
-        for path in FILES:
-            answer = await visitor.client.get(concrete(path))
-            assert answer.status_code in (200, 404), path
-            if answer.status_code == 200:
-                assert answer.headers["content-disposition"].startswith("attachment;")
-        for download in DOWNLOADS:
-            answer = await viewer.client.get(concrete(download.path))
-            assert answer.status_code == (403 if download.admin_only else 200), download.path
+async def test_every_download_is_a_file(relay: Relay, visitor: Visitor, viewer: Visitor) -> None:
+    for path in FILES:
+        answer = await visitor.client.get(concrete(path))
+        assert answer.status_code in (200, 404), path
+        if answer.status_code == 200:
+            assert answer.headers["content-disposition"].startswith("attachment;")
+    for download in DOWNLOADS:
+        answer = await viewer.client.get(concrete(download.path))
+        assert answer.status_code == (403 if download.admin_only else 200), download.path
 
 
-async def test_unknown_parameters_get_a_page_with_the_fault(relay: Relay) -> None:
-    async with visiting(relay) as visitor:
-        for path in paths():
-            page = await visitor.see(f"{path}?<b>=1", status=400)
-            assert "unknown parameter" in page.by_id("main").text
-            assert page.links()["Drop all parameters"] == path
+async def test_unknown_parameters_get_a_page_with_the_fault(relay: Relay, visitor: Visitor) -> None:
+    for path in paths():
+        page = await visitor.see(f"{path}?<b>=1", status=400)
+        assert "unknown parameter" in page.by_id("main").text
+        assert page.links()["Drop all parameters"] == path
 
 
 @pytest.mark.parametrize(
     "path",
     ["/nowhere", "/events/x", "/%00", "/..%2f", "/sinks/nobody/there/is", "/assets2", "/é"],
 )
-async def test_unknown_paths_get_a_page(relay: Relay, path: str) -> None:
-    async with visiting(relay) as visitor:
-        page = await visitor.see(quote(path, safe="/%"), status=404)
-        assert page.by_id("failed").text == "Not Found"
-        assert "/" in page.links().values()
+async def test_unknown_paths_get_a_page(relay: Relay, path: str, visitor: Visitor) -> None:
+    page = await visitor.see(quote(path, safe="/%"), status=404)
+    assert page.by_id("failed").text == "Not Found"
+    assert "/" in page.links().values()
 
 
-async def test_head_answers_as_get_without_the_page(relay: Relay) -> None:
-    async with visiting(relay) as visitor:
-        for path in [*paths(), "/nowhere"]:
-            got, head = [await visitor.client.request(method, path) for method in ("GET", "HEAD")]
-            assert head.status_code == got.status_code, path
-            assert head.content == b""
-            assert head.headers["content-type"] == got.headers["content-type"]
+async def test_head_answers_as_get_without_the_page(relay: Relay, visitor: Visitor) -> None:
+    for path in [*paths(), "/nowhere"]:
+        got, head = [await visitor.client.request(method, path) for method in ("GET", "HEAD")]
+        assert head.status_code == got.status_code, path
+        assert head.content == b""
+        assert head.headers["content-type"] == got.headers["content-type"]
 
 
 # Responses
 
 
-async def test_every_response_has_the_security_headers(relay: Relay) -> None:
-    async with visiting(relay) as visitor, browsing(relay) as stranger:
+async def test_every_response_has_the_security_headers(relay: Relay, visitor: Visitor) -> None:
+    async with browsing(relay) as stranger:
         page = await visitor.see("/")
         assets = [each["src"] for each in page.all("script")]
         assets += [each["href"] for each in page.all("link")]
@@ -214,38 +206,36 @@ async def test_the_first_view_with_all_that_it_loads_is_light(relay: Relay) -> N
         assert sum(sizes[path] for path in scripts) < 30_000, sizes
 
 
-async def test_pages_are_compressed_for_those_who_take_it(relay: Relay) -> None:
-    async with visiting(relay) as visitor:
-        packed = await visitor.client.get("/")
-        plain = await visitor.client.get("/", headers={"accept-encoding": "identity"})
-        assert packed.headers["content-encoding"] == "gzip"
-        assert "content-encoding" not in plain.headers
-        assert packed.headers["vary"] == plain.headers["vary"] == "Accept-Encoding, Cookie"
+async def test_pages_are_compressed_for_those_who_take_it(relay: Relay, visitor: Visitor) -> None:
+    packed = await visitor.client.get("/")
+    plain = await visitor.client.get("/", headers={"accept-encoding": "identity"})
+    assert packed.headers["content-encoding"] == "gzip"
+    assert "content-encoding" not in plain.headers
+    assert packed.headers["vary"] == plain.headers["vary"] == "Accept-Encoding, Cookie"
 
 
 @pytest.mark.parametrize("error", [StoreBroken("the disk is gone"), StoreFull("the disk is full")])
 async def test_a_store_that_fails_gives_a_page_with_a_sentence(
-    relay: Relay, monkeypatch: pytest.MonkeyPatch, error: Exception
+    relay: Relay, monkeypatch: pytest.MonkeyPatch, error: Exception, visitor: Visitor
 ) -> None:
     async def failing(*_: object, **__: object) -> object:
         raise error
 
-    async with visiting(relay) as visitor:
-        page = await visitor.see("/sinks")
-        monkeypatch.setattr(relay.service._store.audit, "newest", failing)
-        failed = await visitor.see("/changes", status=503)
-        assert failed.by_id("failed").text == "Service Unavailable"
-        assert str(error) in failed.by_id("main").text
-        assert "Traceback" not in visitor.html
-        monkeypatch.setattr(relay.service._store.absences, "acknowledge", failing)
-        await visitor.see("/config")
-        answer = await visitor.post("/absences/1/acknowledge", {"form_token": form_token(page)})
-        page = await visitor.see(answer.headers["location"])
-        assert page.by_id("notice").text == str(error)
-        monkeypatch.setattr(relay.service._store.sessions, "find", failing)
-        answer = await visitor.client.get("/sinks")
-        assert answer.status_code == 503
-        assert "The relay cannot log you in" in parse(answer.text).text
+    page = await visitor.see("/sinks")
+    monkeypatch.setattr(relay.service._store.audit, "newest", failing)
+    failed = await visitor.see("/changes", status=503)
+    assert failed.by_id("failed").text == "Service Unavailable"
+    assert str(error) in failed.by_id("main").text
+    assert "Traceback" not in visitor.html
+    monkeypatch.setattr(relay.service._store.absences, "acknowledge", failing)
+    await visitor.see("/config")
+    answer = await visitor.post("/absences/1/acknowledge", {"form_token": form_token(page)})
+    page = await visitor.see(answer.headers["location"])
+    assert page.by_id("notice").text == str(error)
+    monkeypatch.setattr(relay.service._store.sessions, "find", failing)
+    answer = await visitor.client.get("/sinks")
+    assert answer.status_code == 503
+    assert "The relay cannot log you in" in parse(answer.text).text
 
 
 async def test_now_says_that_the_store_cannot_be_read(
@@ -353,14 +343,13 @@ async def test_a_session_lasts_from_login_to_logout(relay: Relay, token: str) ->
         assert (answer.status_code, answer.headers["location"]) == (303, "/login?next=%2Fsinks")
 
 
-async def test_a_logout_needs_the_form_of_its_session(relay: Relay) -> None:
-    async with visiting(relay) as visitor:
-        for fields in ({}, {"form_token": "0" * 64}):
-            assert (await visitor.post("/logout", fields)).status_code == 403
-        token = form_token(await visitor.see("/"))
-        answer = await visitor.post("/logout", {"form_token": token}, origin="https://evil.test")
-        assert answer.status_code == 403
-        await visitor.see("/")
+async def test_a_logout_needs_the_form_of_its_session(relay: Relay, visitor: Visitor) -> None:
+    for fields in ({}, {"form_token": "0" * 64}):
+        assert (await visitor.post("/logout", fields)).status_code == 403
+    token = form_token(await visitor.see("/"))
+    answer = await visitor.post("/logout", {"form_token": token}, origin="https://evil.test")
+    assert answer.status_code == 403
+    await visitor.see("/")
 
 
 async def test_a_wrong_token_gets_no_session(relay: Relay) -> None:

@@ -74,13 +74,11 @@ async def test_a_source_with_an_open_absence_can_be_reconciled(tmp_path: Path) -
         assert "cannot connect" in page.by_id("report").text
 
 
-async def test_without_an_api_nothing_can_be_asked(tmp_path: Path) -> None:
-    config = service.read(tmp_path, tables=ADMIN)
-    async with service.serving(config) as relay, visiting(relay) as visitor:
-        page = await visitor.see("/reconciliations")
-        assert page.has_id("no-api")
-        assert page.has_id("none")
-        await visitor.see("/reconciliations?x=1", status=400)
+async def test_without_an_api_nothing_can_be_asked(visitor: Visitor) -> None:
+    page = await visitor.see("/reconciliations")
+    assert page.has_id("no-api")
+    assert page.has_id("none")
+    await visitor.see("/reconciliations?x=1", status=400)
 
 
 async def test_viewers_see_reconciliations_and_begin_none(tmp_path: Path) -> None:
@@ -132,8 +130,10 @@ async def test_a_run_names_people_to_admins_and_hides_them_from_viewers(tmp_path
 
 
 async def test_reconstructed_and_superseded_events_are_marked(tmp_path: Path) -> None:
-    config = service.read(tmp_path, tables=ADMIN)
-    async with service.serving(config) as relay, visiting(relay) as visitor:
+    async with (
+        service.serving(service.read(tmp_path, tables=ADMIN)) as relay,
+        visiting(relay) as visitor,
+    ):
         store, now_ms = relay.service._store, relay.service._clock.now_ms()
         sample = event(LEAD_CAPTURED, source="main", event_id="evt_1")
         original = replace(sample, received_ms=now_ms)
@@ -151,8 +151,10 @@ async def test_reconstructed_and_superseded_events_are_marked(tmp_path: Path) ->
 
 
 async def test_dead_letters_and_related_events_are_marked_too(tmp_path: Path) -> None:
-    config = service.read(tmp_path, tables=ADMIN)
-    async with service.serving(config) as relay, visiting(relay) as visitor:
+    async with (
+        service.serving(service.read(tmp_path, tables=ADMIN)) as relay,
+        visiting(relay) as visitor,
+    ):
         store, now_ms = relay.service._store, relay.service._clock.now_ms()
         sample = event(LEAD_CAPTURED, source="main", event_id="evt_1")
         lead = replace(sample, received_ms=now_ms)

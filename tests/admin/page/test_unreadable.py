@@ -1,36 +1,16 @@
 """Unreadable requests on the page of a running relay."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import pytest
 
 from relay.admin.page.views.dead_letters import unreadable as view
-from tests import service
-from tests.admin.page.visiting import ADMIN, VIEWER_TOKEN, Visitor, visiting
+from tests.admin.page.visiting import VIEWER_TOKEN, Visitor, visiting
 from tests.admin.test_api import body
 from tests.admin.test_unreadable import keep
 from tests.caller import post
 from tests.operator import operating
 from tests.service import Relay
-from tests.stub_server import StubServer
 
 HOSTILE = b"<script>alert(1)</script>\"'><img src=x>\xff\x00\xe2\x80\xaegpj"
-
-
-@pytest.fixture
-async def relay(tmp_path: Path) -> AsyncIterator[Relay]:
-    async with (
-        StubServer() as destination,
-        service.serving(service.read(tmp_path, tables=ADMIN, destination=destination)) as relay,
-    ):
-        yield relay
-
-
-@pytest.fixture
-async def visitor(relay: Relay) -> AsyncIterator[Visitor]:
-    async with visiting(relay) as visitor:
-        yield visitor
 
 
 async def send(relay: Relay, *bodies: bytes) -> None:

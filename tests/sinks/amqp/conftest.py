@@ -7,6 +7,7 @@ import pytest
 from relay.sinks.amqp.sink import AmqpSink
 from tests.conftest import ManualClock
 from tests.sinks.amqp.harness import AmqpHarness
+from tests.sinks.conftest import Closing
 
 Make = Callable[..., AmqpSink]
 
@@ -18,19 +19,15 @@ async def destination() -> AsyncIterator[AmqpHarness]:
 
 
 @pytest.fixture
-async def make(destination: AmqpHarness) -> AsyncIterator[Make]:
+def make(destination: AmqpHarness, closing: Closing) -> Make:
     """Builds sinks, and closes them after the test."""
-    made: list[AmqpSink] = []
 
     def make(**changed: object) -> AmqpSink:
-        sink = destination.build(ManualClock(), **changed)
+        sink = closing(destination.build(ManualClock(), **changed))
         assert isinstance(sink, AmqpSink)
-        made.append(sink)
         return sink
 
-    yield make
-    for sink in made:
-        await sink.close()
+    return make
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import count
 
@@ -15,7 +15,6 @@ from relay.core.errors import Misconfigured, Refused, Temporary
 from relay.core.event import LEAD_CAPTURED, WEBHOOK_TEST, Event
 from tests.brokers.kafka import TOPIC
 from tests.brokers.kafka_mock import PARTITIONS, PRODUCE
-from tests.conftest import ManualClock
 from tests.sinks.batch import kinds
 from tests.sinks.kafka.harness import KafkaHarness, Sinks
 from tests.sinks.kafka.murmur2 import murmur2
@@ -26,20 +25,6 @@ FORBIDDEN = 29
 OUT_OF_ORDER = 45
 """Ends the idempotent producer where no earlier request has failed."""
 LARGE_BYTES = 20_000
-
-
-@pytest.fixture
-async def harness() -> AsyncIterator[KafkaHarness]:
-    async with KafkaHarness() as harness:
-        yield harness
-
-
-@pytest.fixture
-async def make(harness: KafkaHarness, clock: ManualClock) -> AsyncIterator[Sinks]:
-    sinks = Sinks(harness, clock)
-    yield sinks
-    for sink in sinks.made:
-        await sink.close()
 
 
 def leads(amount: int, prefix: str = "evt") -> list[Event]:

@@ -127,12 +127,6 @@ async def test_two_threads_may_add_the_last_outcome_at_once(
     assert loop_errors == []
 
 
-@pytest.fixture
-async def harness() -> Any:
-    async with KafkaHarness() as harness:
-        yield harness
-
-
 def failing(bug: Exception) -> Callable[..., Any]:
     def fail(*_: Any, **__: Any) -> Any:
         raise bug

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
@@ -26,20 +25,6 @@ JAVA = {
     "abc": 479470107,
 }
 """Keys and what the Java client's murmur2 makes of them (Apache Kafka, UtilsTest)."""
-
-
-@pytest.fixture
-async def harness() -> AsyncIterator[KafkaHarness]:
-    async with KafkaHarness() as harness:
-        yield harness
-
-
-@pytest.fixture
-async def make(harness: KafkaHarness, clock: ManualClock) -> AsyncIterator[Sinks]:
-    sinks = Sinks(harness, clock)
-    yield sinks
-    for sink in sinks.made:
-        await sink.close()
 
 
 async def test_the_key_is_the_videos_id_and_the_headers_name_the_event(

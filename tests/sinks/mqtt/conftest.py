@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 
-from relay.core.errors import SinkError
-from relay.core.event import Event
 from relay.sinks.mqtt.sink import MqttSink
 from tests.brokers.mosquitto import PASSWORD, Mosquitto, user_properties
 from tests.brokers.mqtt_double import MqttDouble
 from tests.sinks.conformance import built
+from tests.sinks.conftest import Closing
 
 Make = Callable[..., MqttSink]
 
@@ -30,18 +29,10 @@ def server(tmp_path: Path) -> Iterator[Mosquitto]:
 
 
 @pytest.fixture
-async def make(server: Mosquitto) -> AsyncIterator[Make]:
+def make(server: Mosquitto, closing: Closing) -> Make:
     """Builds sinks of the server, and closes them after the test."""
-    made: list[MqttSink] = []
-
-    def make(**table: Any) -> MqttSink:
-        login = {"username": "relay", "password": PASSWORD, "client_id": "relay"}
-        made.append(build(**{"url": server.url, **login, **table}))
-        return made[-1]
-
-    yield make
-    for sink in made:
-        await sink.close()
+    login = {"username": "relay", "password": PASSWORD, "client_id": "relay"}
+    return lambda **table: closing(build(**{"url": server.url, **login, **table}))
 
 
 @pytest.fixture
@@ -51,17 +42,9 @@ async def broker() -> AsyncIterator[MqttDouble]:
 
 
 @pytest.fixture
-async def sink(broker: MqttDouble) -> AsyncIterator[MqttSink]:
+def sink(broker: MqttDouble, closing: Closing) -> MqttSink:
     """Return a sink of the double, where each kind of event has a topic of its own."""
-    sink = build(url=broker.url, topic="{{ event }}")
-    yield sink
-    await sink.close()
-
-
-async def error_of(sink: MqttSink, event: Event) -> SinkError:
-    with pytest.raises(SinkError) as caught:
-        await sink.send(event)
-    return caught.value
+    return closing(build(url=broker.url, topic="{{ event }}"))
 
 
 def ids(server: Mosquitto) -> list[str]:

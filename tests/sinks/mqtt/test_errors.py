@@ -1,7 +1,6 @@
 """The `mqtt` sink and what a broker can say to it, told by a double: each of it is one error."""
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
 from msgspec.structs import replace
@@ -13,7 +12,9 @@ from relay.sinks.mqtt.errors import MEANINGS
 from relay.sinks.mqtt.sink import MqttSink
 from tests.brokers.mqtt_double import MqttDouble, take
 from tests.brokers.mqtt_packets import connack, disconnect, puback
-from tests.sinks.mqtt.conftest import build, error_of
+from tests.sinks.conformance import error_of
+from tests.sinks.conftest import Closing
+from tests.sinks.mqtt.conftest import build
 from tests.stub_server import until
 
 PINGREQ = b"\xc0\x00"
@@ -65,11 +66,9 @@ FAREWELLS: list[Said] = [
 
 
 @pytest.fixture
-async def sink(broker: MqttDouble) -> AsyncIterator[MqttSink]:
+def sink(broker: MqttDouble, closing: Closing) -> MqttSink:
     """Return one whose topic needs no document: bodies are of any size here."""
-    sink = build(url=broker.url, topic="relay/fixed")
-    yield sink
-    await sink.close()
+    return closing(build(url=broker.url, topic="relay/fixed"))
 
 
 def of_all(event: Event, sink: MqttSink, *sizes: int) -> list[asyncio.Task[object]]:

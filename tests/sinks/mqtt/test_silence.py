@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -14,6 +13,7 @@ from relay.sinks.mqtt.sink import MqttSink
 from tests.brokers.mqtt_double import MqttDouble, take
 from tests.brokers.mqtt_packets import Publish, connack, disconnect, puback
 from tests.sinks.batch import DELIVERED, series, told
+from tests.sinks.conftest import Closing
 from tests.sinks.mqtt.conftest import build
 from tests.sinks.mqtt.test_batches import (
     FORBIDDEN,
@@ -30,10 +30,8 @@ LOST = (Temporary, "the connection was lost")
 
 
 @pytest.fixture
-async def short_timeout_sink(broker: MqttDouble) -> AsyncIterator[MqttSink]:
-    sink = build(url=broker.url, topic="{{ event }}", timeout="1s")
-    yield sink
-    await sink.close()
+def short_timeout_sink(broker: MqttDouble, closing: Closing) -> MqttSink:
+    return closing(build(url=broker.url, topic="{{ event }}", timeout="1s"))
 
 
 async def test_only_unanswered_messages_time_out(

@@ -16,7 +16,8 @@ from tests.brokers.mosquitto import Mosquitto, user_properties
 from tests.brokers.mqtt_double import MqttDouble
 from tests.brokers.mqtt_link import Link
 from tests.brokers.mqtt_packets import connack
-from tests.sinks.mqtt.conftest import Make, build, error_of, ids
+from tests.sinks.conformance import error_of
+from tests.sinks.mqtt.conftest import Make, build, ids
 
 
 def properties(server: Mosquitto) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """How the `nats` sink logs in with a .creds file to a real server in operator mode."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import nkeys
@@ -11,6 +11,7 @@ from relay.core.errors import Misconfigured, SinkError
 from relay.core.event import Event
 from relay.sinks.nats.sink import NatsSink
 from tests.brokers.nats_operator import OperatorServer, Party
+from tests.sinks.conftest import Closing
 from tests.sinks.nats.conftest import build
 from tests.sinks.nats.test_security import NO_LOGIN, fault
 from tests.stub_server import DEADLINE_S, until
@@ -30,13 +31,11 @@ def file(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-async def sink(server: OperatorServer, file: Path) -> AsyncIterator[NatsSink]:
+async def sink(server: OperatorServer, file: Path, closing: Closing) -> NatsSink:
     """A sink whose credentials are good at first."""
     file.write_text(server.credentials(server.user()))
     await server.put_stream()
-    sink = build(servers=server.url, credentials_file=str(file))
-    yield sink
-    await sink.close()
+    return closing(build(servers=server.url, credentials_file=str(file)))
 
 
 async def test_credentials_log_in(server: OperatorServer, sink: NatsSink, lead: Event) -> None:

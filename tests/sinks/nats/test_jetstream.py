@@ -7,7 +7,8 @@ from relay.core.errors import Misconfigured, Refused, Temporary
 from relay.core.event import Event
 from relay.sinks.nats import connection as nats_connection
 from tests.brokers.nats import NatsServer
-from tests.sinks.nats.conftest import Make, build, error_of
+from tests.sinks.conformance import error_of
+from tests.sinks.nats.conftest import Make, build
 
 
 async def test_a_full_stream_refuses_messages_and_drops_none(

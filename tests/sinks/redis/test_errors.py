@@ -14,7 +14,8 @@ from relay.core.event import Event
 from relay.sinks.redis.errors import MEANINGS, classify
 from tests.brokers.redis import RedisServer
 from tests.conftest import ManualClock
-from tests.sinks.redis.conftest import Make, error_of
+from tests.sinks.conformance import error_of
+from tests.sinks.redis.conftest import Make
 from tests.sinks.redis.harness import FAILURES, RedisHarness
 
 

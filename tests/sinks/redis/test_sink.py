@@ -11,7 +11,8 @@ from relay.core.errors import Temporary
 from relay.core.event import Event
 from relay.sinks.redis.sink import _knows_idempotency, _server_info
 from tests.brokers.redis import RedisServer
-from tests.sinks.redis.conftest import Make, build, error_of
+from tests.sinks.conformance import error_of
+from tests.sinks.redis.conftest import Make, build
 
 
 async def test_the_entry_carries_the_event(server: RedisServer, make: Make, lead: Event) -> None:

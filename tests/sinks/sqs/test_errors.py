@@ -28,6 +28,8 @@ from relay.sinks.sqs import sink as sqs
 from relay.sinks.sqs.errors import classify
 from relay.sinks.sqs.sink import SqsSink
 from tests.brokers.authority import Authority
+from tests.sinks.conformance import error_of
+from tests.sinks.conftest import Closing
 from tests.sinks.sqs.harness import reply
 from tests.sinks.sqs.test_sink import build
 from tests.stub_server import Reply, Request, StubServer, until
@@ -69,16 +71,8 @@ async def double() -> AsyncIterator[Double]:
 
 
 @pytest.fixture
-async def sink(double: Double) -> AsyncIterator[SqsSink]:
-    sink = build(double.url("/1/q"), endpoint_url=double.url())
-    yield sink
-    await sink.close()
-
-
-async def failure(sink: SqsSink, event: Event) -> SinkError:
-    with pytest.raises(SinkError) as caught:
-        await sink.send(event)
-    return caught.value
+def sink(double: Double, closing: Closing) -> SqsSink:
+    return closing(build(double.url("/1/q"), endpoint_url=double.url()))
 
 
 async def test_a_crowd_shares_batches_of_at_most_ten(double: Double, sink: SqsSink) -> None:
@@ -171,7 +165,7 @@ async def test_a_failed_entry_is_classified_by_whose_fault_it_is_and_names_the_c
 ) -> None:
     failed = {"Code": code, "SenderFault": sender_fault, "Message": "ada@example.com"}
     double.answer(lambda batch: {"Failed": [{"Id": each["Id"], **failed} for each in batch]})
-    error = await failure(sink, lead)
+    error = await error_of(sink, lead)
     assert type(error) is kind
     said = code.removeprefix("AWS.SimpleQueueService.").removesuffix("Exception")
     assert error.reason.startswith(f"{said}: ")
@@ -181,7 +175,7 @@ async def test_a_failed_entry_is_classified_by_whose_fault_it_is_and_names_the_c
 async def test_what_is_no_code_is_not_repeated(double: Double, sink: SqsSink, lead: Event) -> None:
     failed = {"Code": "ada@example.com", "SenderFault": True}
     double.answer(lambda batch: {"Failed": [{"Id": each["Id"], **failed} for each in batch]})
-    assert (await failure(sink, lead)).reason == "SQS does not take the message"
+    assert (await error_of(sink, lead)).reason == "SQS does not take the message"
 
 
 async def test_an_event_that_the_answer_does_not_name_is_sent_again(
@@ -230,7 +224,7 @@ async def test_an_error_says_what_to_do(
     double: Double, sink: SqsSink, lead: Event, *, status: int, code: str, kind: Any, reason: str
 ) -> None:
     double.error(status, code)
-    error = await failure(sink, lead)
+    error = await error_of(sink, lead)
     assert (type(error), error.status) == (kind, status)
     assert error.reason.startswith(reason)
 
@@ -252,7 +246,7 @@ async def test_after_a_rejected_login_the_credentials_are_read_anew(
     table = {"aws_access_key_id": None, "aws_secret_access_key": None}
     sink = build(double.url("/1/q"), endpoint_url=double.url(), **table)
     file.write_text("[default]\naws_access_key_id = old\naws_secret_access_key = x\n")
-    assert type(await failure(sink, lead)) is Misconfigured
+    assert type(await error_of(sink, lead)) is Misconfigured
     file.write_text("[default]\naws_access_key_id = new\naws_secret_access_key = x\n")
     assert await sink.send(lead) == SinkResponse(200, "m")
     await sink.close()
@@ -267,7 +261,7 @@ async def test_a_replaced_client_ends_once_its_sends_have_answers(
     waiting = asyncio.create_task(sink.send(lead))
     await until(lambda: len(double.requests) == 2, what="the request that waits")
     double.error(400, "ExpiredToken")
-    assert type(await failure(sink, lead)) is Misconfigured
+    assert type(await error_of(sink, lead)) is Misconfigured
     assert not waiting.done()
     double.answer(take)
     await sink.send(lead)
@@ -309,7 +303,7 @@ async def test_an_invalid_answer_is_temporary(
     double: Double, sink: SqsSink, lead: Event, body: bytes
 ) -> None:
     double.reply = lambda _: Reply(200, body, {"content-type": "application/x-amz-json-1.0"})
-    assert type(await failure(sink, lead)) is Temporary
+    assert type(await error_of(sink, lead)) is Temporary
 
 
 @pytest.mark.parametrize("trusts", [True, False])
@@ -342,7 +336,7 @@ async def test_an_endpoint_that_speaks_no_tls_is_named(lead: Event) -> None:
     server = await asyncio.start_server(speak_plainly, "127.0.0.1", 0)
     url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     sink = build(f"{url}/1/q", endpoint_url=url)
-    error = await failure(sink, lead)
+    error = await error_of(sink, lead)
     reason = "the endpoint does not speak TLS at this port"
     assert (type(error), error.reason) == (Temporary, reason)
     await sink.close()

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from relay.sinks.sqs import sink as sqs
 from relay.sinks.sqs.sink import SqsSink
 from tests.brokers.moto_sqs import REGION, MotoSqs
 from tests.sinks.conformance import built
+from tests.sinks.conftest import Closing
 from tests.sinks.servers import shared
 from tests.stub_server import StubServer, until
 
@@ -38,16 +39,10 @@ def server() -> MotoSqs:
 
 
 @pytest.fixture
-async def make(server: MotoSqs) -> AsyncIterator[Make]:
-    made: list[SqsSink] = []
-
-    def make(queue_url: str, **more: Any) -> SqsSink:
-        made.append(build(queue_url, **{"endpoint_url": server.url, **more}))
-        return made[-1]
-
-    yield make
-    for sink in made:
-        await sink.close()
+def make(server: MotoSqs, closing: Closing) -> Make:
+    return lambda queue_url, **more: closing(
+        build(queue_url, **{"endpoint_url": server.url, **more})
+    )
 
 
 def ids(messages: list[dict[str, Any]]) -> list[str]:

@@ -1,12 +1,21 @@
-"""A server that a test may hurt."""
+"""A store on PostgreSQL, and a server that a test may hurt."""
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
 
+from relay.store import Store
+from tests.conftest import ManualClock
 from tests.postgres.server import PostgresServer
+from tests.store.places import PostgresPlace
+
+
+@pytest.fixture
+async def store(postgres_place: PostgresPlace, clock: ManualClock) -> AsyncIterator[Store]:
+    async with postgres_place.open(clock) as store:
+        yield store
 
 
 @pytest.fixture

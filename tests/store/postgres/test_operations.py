@@ -57,12 +57,6 @@ async def owning(place: PostgresPlace, clock: ManualClock, *sinks: str) -> Async
         await store.close()
 
 
-@pytest.fixture
-async def store(postgres_place: PostgresPlace, clock: ManualClock) -> AsyncIterator[Store]:
-    async with postgres_place.open(clock) as opened:
-        yield opened
-
-
 @pytest.fixture(autouse=True)
 def _short_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("relay.store.postgres.withdrawals.SWEEP_S", 0.01)

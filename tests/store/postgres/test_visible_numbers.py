@@ -1,7 +1,6 @@
 """Numbers that are drawn before a commit: none is passed over."""
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import psycopg
 import pytest
@@ -10,19 +9,12 @@ from psycopg import sql
 from relay.core.errors import StoreUnavailable
 from relay.store import Store
 from relay.store.postgres import visible_numbers
-from tests.conftest import ManualClock
 from tests.store.conformance import accept, event, lease, settlement
 from tests.store.places import PostgresPlace
 
 _INSERT = """
 INSERT INTO {}.events (source, id, kind, received_at, digest) VALUES ('main', 'late', 'x', 0, '')
 """
-
-
-@pytest.fixture
-async def store(postgres_place: PostgresPlace, clock: ManualClock) -> AsyncIterator[Store]:
-    async with postgres_place.open(clock) as opened:
-        yield opened
 
 
 async def accepted(store: Store) -> list[str]:

@@ -1,9 +1,9 @@
 """The audience by day in SQLite is made in several transactions, and not during an erasure."""
 
 import sqlite3
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from contextlib import closing
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -20,12 +20,6 @@ from tests.store.test_audience import ANN, BOB, BY_VIDEO, fill, opened, people_o
 from tests.store.test_audience_days import both, every_view, rolled_to
 
 pytestmark = pytest.mark.usefixtures(every_view.__name__)
-
-
-@pytest.fixture
-async def store(sqlite_place: SqlitePlace, clock: ManualClock) -> AsyncIterator[SqliteStore]:
-    async with opened(sqlite_place, clock) as one:
-        yield cast("SqliteStore", one)
 
 
 async def counted(batch: rollup.Batch, tables: AudienceWrites) -> rollup.Counted:

@@ -8,8 +8,8 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, closing
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -28,27 +28,13 @@ from relay.store.sqlite import disk, queries
 from relay.store.sqlite.integrity import check, inspect
 from relay.store.sqlite.opening import open_store
 from relay.store.sqlite.settings import SqliteSettings
-from relay.store.sqlite.store import SqliteStore
 from tests.conftest import ManualClock
 from tests.store.conformance import accept, event, lease, settlement, unreadable
+from tests.store.places import opened
 
 
 def settings(path: Path, min_free: str = "1B") -> SqliteSettings:
     return SqliteSettings(path=str(path), min_free=Size.parse(min_free))
-
-
-@asynccontextmanager
-async def opened(path: Path, clock: ManualClock) -> AsyncIterator[SqliteStore]:
-    store = await open_store(settings(path), clock=clock)
-    try:
-        yield store
-    finally:
-        await store.close()
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "relay.db"
 
 
 def content(path: Path) -> list[str]:

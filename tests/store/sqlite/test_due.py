@@ -1,28 +1,13 @@
 """Due deliveries in SQLite: read as of one moment, without those of cancelled replays."""
 
-from collections.abc import AsyncIterator
 from contextlib import closing
-from pathlib import Path
 from typing import Any, cast
 
-import pytest
-
-from relay.core.config_values import Size
 from relay.store.sqlite import queries
 from relay.store.sqlite.driver import sqlite3
-from relay.store.sqlite.opening import open_store
-from relay.store.sqlite.settings import SqliteSettings
 from relay.store.sqlite.store import SqliteStore
-from tests.conftest import NOW_MS, ManualClock
+from tests.conftest import NOW_MS
 from tests.store.conformance import accept, event
-
-
-@pytest.fixture
-async def store(tmp_path: Path, clock: ManualClock) -> AsyncIterator[SqliteStore]:
-    settings = SqliteSettings(path=str(tmp_path / "relay.db"), min_free=Size.parse("1B"))
-    opened = await open_store(settings, clock=clock)
-    yield opened
-    await opened.close()
 
 
 class ErasedBetweenReads:

@@ -1,7 +1,6 @@
 """A database beside a log: its own one, as any kill leaves it, or another's."""
 
 import shutil
-from collections.abc import AsyncIterator
 from contextlib import closing
 from pathlib import Path
 
@@ -25,18 +24,6 @@ FRAME = 24 + 4096
 @pytest.fixture(autouse=True)
 def _logs_are_short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "CHECKPOINT_FRAMES", 20)
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "relay.db"
-
-
-@pytest.fixture
-async def store(path: Path, clock: ManualClock) -> AsyncIterator[SqliteStore]:
-    store = await open_relay(path, clock)
-    yield store
-    await store.close()
 
 
 async def open_relay(path: Path, clock: ManualClock) -> SqliteStore:

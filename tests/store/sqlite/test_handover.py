@@ -2,29 +2,19 @@
 
 import asyncio
 from collections import defaultdict
-from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
-from relay.core.config_values import Size
 from relay.core.delivery import Delivery
 from relay.core.event import Outcome
 from relay.core.routing import Verdict
 from relay.store.sqlite import id_periods
 from relay.store.sqlite.handover import hand_over
-from relay.store.sqlite.opening import open_store
-from relay.store.sqlite.settings import SqliteSettings
 from relay.store.sqlite.store import SqliteStore
-from tests.conftest import ManualClock
 from tests.store.conformance import FAILS, OTHER, TAKES, event, ids, lease
 
 ORDERED = Verdict("orders", "takes", "events and sources match", key="video one")
-
-
-@pytest.fixture
-def settings(tmp_path: Path) -> SqliteSettings:
-    return SqliteSettings(path=str(tmp_path / "relay.db"), min_free=Size.parse("1B"))
 
 
 class Offers:
@@ -46,10 +36,7 @@ class Offers:
         self.steps.append(outcome)
 
 
-async def test_a_taken_delivery_is_the_one_that_a_lease_would_return(
-    settings: SqliteSettings, clock: ManualClock
-) -> None:
-    store = await open_store(settings, clock=clock)
+async def test_a_taken_delivery_is_the_one_that_a_lease_would_return(store: SqliteStore) -> None:
     offers = Offers(store)
     new = replace(event("a"), headers=b"x-a: b\r\n", created_at="2026-11-02")
     await store.accept(new, [TAKES, OTHER], offers.stored, offers)
@@ -58,47 +45,33 @@ async def test_a_taken_delivery_is_the_one_that_a_lease_would_return(
     store.release(offers.seen)
     leased = (*(await lease(store)).deliveries, *(await lease(store, "crm")).deliveries)
     assert list(leased) == offers.seen
-    await store.close()
 
 
-async def test_a_declined_delivery_is_due_at_once(
-    settings: SqliteSettings, clock: ManualClock
-) -> None:
-    store = await open_store(settings, clock=clock)
+async def test_a_declined_delivery_is_due_at_once(store: SqliteStore) -> None:
     offers = Offers(store, takes=False)
     await store.accept(event("a"), [TAKES], offers.stored, offers)
     assert not store.is_leased("sales", 1)
     assert ids(await lease(store)) == ["a"]
-    await store.close()
 
 
-async def test_offers_come_before_the_outcome_and_only_for_a_new_event(
-    settings: SqliteSettings, clock: ManualClock
-) -> None:
-    store = await open_store(settings, clock=clock)
+async def test_offers_come_before_the_outcome_and_only_for_a_new_event(store: SqliteStore) -> None:
     offers = Offers(store)
     for new in (event("a", seed=1), event("a", seed=1), event("a", seed=2)):
         await store.accept(new, [TAKES], offers.stored, offers)
     assert offers.steps == ["offer", "accepted", "duplicate", "conflict"]
-    await store.close()
 
 
-async def test_dead_letters_and_ordered_deliveries_are_not_offered(
-    settings: SqliteSettings, clock: ManualClock
-) -> None:
-    store = await open_store(settings, clock=clock)
+async def test_dead_letters_and_ordered_deliveries_are_not_offered(store: SqliteStore) -> None:
     offers = Offers(store)
     await store.accept(event("a"), [FAILS, ORDERED, OTHER], offers.stored, offers)
     assert [each.sink for each in offers.seen] == ["crm"]
     assert ids(await lease(store, "orders")) == ["a"]
-    await store.close()
 
 
 @pytest.mark.parametrize("last", [0, id_periods.SIZE - 3])
 async def test_deliveries_of_one_transaction_are_offered_with_their_own_numbers(
-    settings: SqliteSettings, clock: ManualClock, last: int
+    store: SqliteStore, last: int
 ) -> None:
-    store = await open_store(settings, clock=clock)
     store.reconstructions._acceptance._last = last
     offers = Offers(store)
     names = ["a", "b", "a", "c"]
@@ -108,7 +81,6 @@ async def test_deliveries_of_one_transaction_are_offered_with_their_own_numbers(
     leased = (await lease(store)).deliveries
     assert [each.event.id for each in offers.seen] == ["a", "b", "c"]
     assert list(leased) == offers.seen
-    await store.close()
 
 
 def test_a_delivery_that_a_lease_has_found_meanwhile_is_not_offered() -> None:

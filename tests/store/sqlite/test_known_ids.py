@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AbstractAsyncContextManager
-from typing import cast
 
 import pytest
 from msgspec.structs import replace
@@ -27,8 +26,7 @@ BLOCK = 1 << id_filter.BLOCK_BITS
 
 def opened(place: SqlitePlace, clock: ManualClock) -> AbstractAsyncContextManager[SqliteStore]:
     days = Duration.parse(f"{KEPT_DAYS}d")
-    opening = place.open(clock, payload_retention=days, dedupe_retention=days)
-    return cast("AbstractAsyncContextManager[SqliteStore]", opening)
+    return place.open(clock, payload_retention=days, dedupe_retention=days)
 
 
 def go_to(place: SqlitePlace, seq: int) -> None:

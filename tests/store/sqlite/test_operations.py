@@ -3,7 +3,6 @@
 import asyncio
 import sqlite3
 import threading
-from collections.abc import AsyncIterator
 from contextlib import closing
 from typing import Any
 
@@ -13,17 +12,9 @@ from relay.core.errors import StoreError
 from relay.store.selection import Selection
 from relay.store.sqlite import operator_queries
 from relay.store.sqlite.store import SqliteStore
-from tests.conftest import NOW_MS, ManualClock
+from tests.conftest import NOW_MS
 from tests.store.conformance import accept, lease, settlement
-from tests.store.places import SqlitePlace
 from tests.store.test_operations import event, replay, settle, statuses, until_withdrawn
-
-
-@pytest.fixture
-async def store(sqlite_place: SqlitePlace, clock: ManualClock) -> AsyncIterator[SqliteStore]:
-    async with sqlite_place.open(clock) as opened:
-        assert isinstance(opened, SqliteStore)
-        yield opened
 
 
 async def test_all_dead_letters_are_counted_from_an_index_alone(store: SqliteStore) -> None:

@@ -1,7 +1,7 @@
 """Turns in SQLite: their cost with a large backlog, and the events that pass them on."""
 
 import sqlite3
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -29,14 +29,6 @@ if TYPE_CHECKING:
 
 FEW, MANY = 100, 20_000
 ANN = "ann.lee@example.com"
-
-
-@pytest.fixture
-async def store(tmp_path: Path, clock: ManualClock) -> AsyncIterator[SqliteStore]:
-    settings = SqliteSettings(path=str(tmp_path / "relay.db"), min_free=Size.parse("1B"))
-    opened = await open_store(settings, clock=clock)
-    yield opened
-    await opened.close()
 
 
 @pytest.fixture

@@ -4,8 +4,7 @@ import asyncio
 import subprocess
 import threading
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,33 +12,15 @@ import pytest
 import structlog.testing
 from msgspec.structs import replace
 
-from relay.core.config_values import Size
 from relay.core.errors import StoreBroken
 from relay.store.sqlite import queries
 from relay.store.sqlite.driver import sqlite3
-from relay.store.sqlite.opening import open_store
-from relay.store.sqlite.settings import SqliteSettings
 from relay.store.sqlite.store import SqliteStore
 from tests.conftest import ManualClock
 from tests.store.conformance import accept, lease
+from tests.store.places import opened
 from tests.store.test_personal_data import ANN, WRITTEN, erase, event, leased, odd, settle
 from tests.stub_server import until
-
-
-@asynccontextmanager
-async def opened(folder: Path, clock: ManualClock) -> AsyncIterator[SqliteStore]:
-    settings = SqliteSettings(path=str(folder / "relay.db"), min_free=Size.parse("1B"))
-    store = await open_store(settings, clock=clock)
-    try:
-        yield store
-    finally:
-        await store.close()
-
-
-@pytest.fixture
-async def store(tmp_path: Path, clock: ManualClock) -> AsyncIterator[SqliteStore]:
-    async with opened(tmp_path, clock) as one:
-        yield one
 
 
 def ask(store: SqliteStore, sql: str) -> list[Any]:
@@ -88,7 +69,7 @@ async def test_no_file_contains_the_address_while_the_store_is_open(
     tmp_path: Path, clock: ManualClock
 ) -> None:
     texts = [ANN, "x-" + "personal words " * 3]
-    async with opened(tmp_path, clock) as store:
+    async with opened(tmp_path / "relay.db", clock) as store:
         for number in range(300):
             padded = replace(
                 event(f"e{number}"), body=event(f"e{number}").body + b" " * number * 30
@@ -107,7 +88,7 @@ async def test_a_reader_delays_the_wiping_and_does_not_prevent_it(
     tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("relay.store.sqlite.secure_delete.WIPE_TIMEOUT_S", 0.2)
-    async with opened(tmp_path, clock) as store:
+    async with opened(tmp_path / "relay.db", clock) as store:
         await accept(store, event("a"))
         with closing(sqlite3.connect(f"file:{store.path}?mode=ro", uri=True)) as other:
             other.execute("BEGIN")
@@ -128,10 +109,10 @@ async def test_an_interrupted_wiping_continues_at_the_next_start(
     monkeypatch.setattr("relay.store.sqlite.secure_delete.WIPE_TIMEOUT_S", 0.05)
     with monkeypatch.context() as patch:
         patch.setattr("relay.store.sqlite.secure_delete._truncate_log", lambda _: False)
-        async with opened(tmp_path, clock) as store:
+        async with opened(tmp_path / "relay.db", clock) as store:
             await accept(store, event("a"))
             await erase(store)
-    async with opened(tmp_path, clock) as store:
+    async with opened(tmp_path / "relay.db", clock) as store:
         record = (await store.personal_data.erasures(limit=1))[0]
         while record.erasure is None or not record.erasure.wiped:
             record = (await store.personal_data.erasures(limit=1))[0]
@@ -144,7 +125,7 @@ async def test_a_bug_in_the_wiping_is_logged_and_the_wiping_repeated(
         raise KeyError
 
     monkeypatch.setattr("relay.store.sqlite.secure_delete.RETRY_S", 0.01)
-    async with opened(tmp_path, clock) as store:
+    async with opened(tmp_path / "relay.db", clock) as store:
         await accept(store, event("a"))
         with monkeypatch.context() as patch, structlog.testing.capture_logs() as lines:
             patch.setattr("relay.store.sqlite.secure_delete.WIPE_TIMEOUT_S", 0.2)
@@ -160,7 +141,7 @@ async def test_a_store_that_breaks_during_the_wiping_is_not_wiped(
     def breaks(*_: object) -> None:
         raise StoreBroken("the file cannot be read")
 
-    async with opened(tmp_path, clock) as store:
+    async with opened(tmp_path / "relay.db", clock) as store:
         await accept(store, event("a"))
         monkeypatch.setattr("relay.store.sqlite.page_slack.scan", breaks)
         assert not (await erase(store)).wiped

@@ -2,7 +2,6 @@
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -15,14 +14,6 @@ from relay.store.sqlite.settings import SqliteSettings
 from relay.store.sqlite.store import SqliteStore
 from tests.conftest import ManualClock
 from tests.store.test_sessions import find, identifier, log_in
-
-
-@pytest.fixture
-async def store(tmp_path: Path, clock: ManualClock) -> AsyncIterator[SqliteStore]:
-    settings = SqliteSettings(path=str(tmp_path / "relay.db"), min_free=Size.parse("1B"))
-    opened = await open_store(settings, clock=clock)
-    yield opened
-    await opened.close()
 
 
 async def test_an_operator_can_log_in_below_the_floor_of_free_space(

@@ -1,32 +1,18 @@
 """Outcomes in SQLite: a batch is written whole or not at all, even if a delivery has changed."""
 
-from collections.abc import AsyncIterator
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from relay.core.config_values import Size
 from relay.core.delivery import Delivery, Settlement
 from relay.core.errors import StoreFull
 from relay.store.sqlite.driver import sqlite3
-from relay.store.sqlite.opening import open_store
-from relay.store.sqlite.settings import SqliteSettings
 from relay.store.sqlite.store import SqliteStore
-from tests.conftest import ManualClock
 from tests.store.conformance import accept, event, lease, settlement
 
 PAGE = 4096
-
-
-@pytest.fixture
-async def store(tmp_path: Path, clock: ManualClock) -> AsyncIterator[SqliteStore]:
-    settings = SqliteSettings(path=str(tmp_path / "relay.db"), min_free=Size.parse("1B"))
-    opened = await open_store(settings, clock=clock)
-    yield opened
-    await opened.close()
 
 
 def rows(store: SqliteStore, sql: str) -> list[Any]:

@@ -1,13 +1,12 @@
 """A store whose file is truncated in place, and one that grows and shrinks as it should."""
 
 import os
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from relay.core.config_values import Duration, Size
+from relay.core.config_values import Duration
 from relay.core.errors import StoreBroken
 from relay.store.sqlite import disk, retention
 from relay.store.sqlite.driver import open_reader, sqlite3
@@ -16,29 +15,11 @@ from relay.store.sqlite.settings import SqliteSettings
 from relay.store.sqlite.store import SqliteStore
 from tests.conftest import ManualClock
 from tests.store.conformance import accept, event
+from tests.store.places import opened
 
 DAY_MS = 86_400_000
 SHORT = Duration.parse("1d")
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "relay.db"
-
-
-@asynccontextmanager
-async def opened(path: Path, clock: ManualClock) -> AsyncIterator[SqliteStore]:
-    settings = SqliteSettings(
-        path=str(path),
-        min_free=Size.parse("1B"),
-        payload_retention=SHORT,
-        dedupe_retention=SHORT,
-    )
-    store = await open_store(settings, clock=clock)
-    try:
-        yield store
-    finally:
-        await store.close()
+KEPT: dict[str, Any] = {"payload_retention": SHORT, "dedupe_retention": SHORT}
 
 
 def _write_home(db: sqlite3.Connection) -> None:
@@ -54,7 +35,7 @@ async def fill(store: SqliteStore, count: int) -> None:
 async def test_nothing_is_accepted_after_the_file_was_truncated(
     path: Path, clock: ManualClock, left: float
 ) -> None:
-    async with opened(path, clock) as store:
+    async with opened(path, clock, **KEPT) as store:
         await fill(store, 300)
         await store._writer.run_exclusive(_write_home)
         await accept(store, event("before"))
@@ -77,7 +58,7 @@ async def test_closing_reports_a_truncated_file(path: Path, clock: ManualClock) 
 
 
 async def test_a_file_behind_its_log_is_sound(path: Path, clock: ManualClock) -> None:
-    async with opened(path, clock) as store:
+    async with opened(path, clock, **KEPT) as store:
         for round_ in range(5):
             await fill(store, 100 + round_)
             assert path.stat().st_size < await _bytes_in_use(store)
@@ -100,7 +81,7 @@ async def test_a_store_may_shrink_and_grow_beside_readers(
     """Readers hold back checkpoints, so that the file lags behind in every way."""
     monkeypatch.setattr(retention, "SPARE_PAGES", 1)
     sizes = set[int]()
-    async with opened(path, clock) as store:
+    async with opened(path, clock, **KEPT) as store:
         for round_ in range(4):
             reader = await open_reader(path)
             await fill(store, 500 + round_)

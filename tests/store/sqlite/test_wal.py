@@ -2,42 +2,26 @@
 
 import os
 import shutil
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, closing
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from relay.core.config_values import Size
 from relay.core.errors import StoreBroken, StoreMoved
 from relay.store.sqlite import files
 from relay.store.sqlite.driver import open_reader, sqlite3
 from relay.store.sqlite.files import CHECKPOINT_FRAMES
-from relay.store.sqlite.opening import open_store
-from relay.store.sqlite.settings import SqliteSettings
 from relay.store.sqlite.store import SqliteStore
 from tests.conftest import ManualClock
 from tests.store.conformance import accept, event
+from tests.store.places import opened
 
 Spoil = Callable[[Path], None]
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "relay.db"
-
-
 def beside(path: Path, suffix: str) -> Path:
     return path.with_name(path.name + suffix)
-
-
-@asynccontextmanager
-async def opened(path: Path, clock: ManualClock) -> AsyncIterator[SqliteStore]:
-    store = await open_store(SqliteSettings(path=str(path), min_free=Size.parse("0B")), clock=clock)
-    try:
-        yield store
-    finally:
-        await store.close()
 
 
 async def make(path: Path, clock: ManualClock) -> None:

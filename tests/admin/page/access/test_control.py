@@ -1,12 +1,11 @@
 """Who may see the page, and who may change anything, with sessions in a real store."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
-import structlog
 from msgspec.structs import replace
 from starlette.requests import Request
 
@@ -17,10 +16,9 @@ from relay.admin.page.access.visitor import AdminTokens, Visitor
 from relay.core.config_values import Network, Secret
 from relay.core.errors import StoreFull
 from relay.store.sessions import LoginSession, Role
-from relay.store.sqlite.opening import open_store
-from relay.store.sqlite.settings import SqliteSettings
 from tests.admin.page.access.requests import ORIGIN, request
 from tests.conftest import ManualClock
+from tests.store.places import opened
 
 ADMIN = "the-admin-token-é-\U0001f511"
 VIEWER = "the-viewer-token"
@@ -93,18 +91,9 @@ class Page:
 
 @pytest.fixture
 async def page(tmp_path: Path, clock: ManualClock) -> AsyncIterator[Page]:
-    store = await open_store(SqliteSettings(path=str(tmp_path / "relay.db")), clock=clock)
-    try:
+    async with opened(tmp_path / "relay.db", clock) as store:
         limits = GuessLimits(clock, KnownClients(store.sessions, clock))
         yield Page(store.sessions, limits, clock)
-    finally:
-        await store.close()
-
-
-@pytest.fixture
-def lines() -> Iterator[list[Any]]:
-    with structlog.testing.capture_logs() as captured:
-        yield captured
 
 
 def post(*headers: tuple[str, str], **made: Any) -> Request:

@@ -38,3 +38,8 @@ async def week(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Relay]
 async def week_login(week: Relay) -> Login:
     """The admin's."""
     return await login_of(week)
+
+
+@pytest.fixture
+async def login(relay: Relay) -> Login:
+    return await login_of(relay)

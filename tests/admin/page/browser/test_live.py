@@ -72,11 +72,6 @@ async def relay(settings: config.Config) -> AsyncIterator[Relay]:
 
 
 @pytest.fixture
-async def login(relay: Relay) -> Login:
-    return await login_of(relay)
-
-
-@pytest.fixture
 async def window(browser: Browser, login: Login) -> AsyncIterator[Window]:
     async with browser.open(login=login) as window:
         yield window
@@ -162,25 +157,24 @@ async def test_a_paused_page_says_so_and_how_many_events_have_come(
 
 
 async def test_dead_letters_under_the_pointer_stay_where_they_are(
-    browser: Browser, tmp_path: Path
+    browser: Browser, tmp_path: Path, destination: StubServer
 ) -> None:
-    async with StubServer() as destination:
-        destination.reply = lambda request: Reply(int(request.body.split(b"status-")[1][:3]))
-        settings = service.read(tmp_path, tables=ADMIN, destination=destination)
-        async with service.serving(settings) as relay:
-            await send(relay, body("status-422"))
-            for sink in ("all", "leads"):
-                await relay.until_counted("relay_dead_letters", sink)
-            async with browser.open(login=await login_of(relay)) as window:
-                tab = await live(window, "/dead-letters")
-                discard = tab.get_by_role("button", name="Discard status-422 to leads")
-                await discard.hover()
-                await send(relay, body("status-400"))
-                await expect(tab.get_by_role("button", name="2 new causes")).to_be_visible()
-                assert await discard.evaluate("(button) => button.matches(':hover')")
-                await tab.get_by_role("button", name="2 new dead letters").click()
-                await expect(tab.locator("#letters [data-row]")).to_have_count(4)
-                await expect(tab.locator("#causes [data-row]")).to_have_count(4)
+    destination.reply = lambda request: Reply(int(request.body.split(b"status-")[1][:3]))
+    settings = service.read(tmp_path, tables=ADMIN, destination=destination)
+    async with service.serving(settings) as relay:
+        await send(relay, body("status-422"))
+        for sink in ("all", "leads"):
+            await relay.until_counted("relay_dead_letters", sink)
+        async with browser.open(login=await login_of(relay)) as window:
+            tab = await live(window, "/dead-letters")
+            discard = tab.get_by_role("button", name="Discard status-422 to leads")
+            await discard.hover()
+            await send(relay, body("status-400"))
+            await expect(tab.get_by_role("button", name="2 new causes")).to_be_visible()
+            assert await discard.evaluate("(button) => button.matches(':hover')")
+            await tab.get_by_role("button", name="2 new dead letters").click()
+            await expect(tab.locator("#letters [data-row]")).to_have_count(4)
+            await expect(tab.locator("#causes [data-row]")).to_have_count(4)
 
 
 async def test_a_change_in_one_tab_shows_in_the_other(window: Window) -> None:

@@ -11,7 +11,7 @@ from relay.core.minutes import HOUR_MS
 from relay.store.sessions import AGE_MS, IDLE_MS
 from tests import service
 from tests.admin.page.browser import Browser, Login, Window, see_live, set_hidden
-from tests.admin.page.browser.entering import log_in, login_of
+from tests.admin.page.browser.entering import log_in
 from tests.admin.page.visiting import ADMIN
 from tests.admin.test_api import body
 from tests.caller import post, signed
@@ -34,11 +34,6 @@ async def relay(tmp_path: Path, clock: ShiftedClock) -> AsyncIterator[Relay]:
         settings = service.read(tmp_path, tables=ADMIN, destination=destination)
         async with service.serving(settings, clock=clock) as relay:
             yield relay
-
-
-@pytest.fixture
-async def login(relay: Relay) -> Login:
-    return await login_of(relay)
 
 
 @pytest.fixture

@@ -1,39 +1,20 @@
 """What journeys begin with: each is made with JavaScript and without, by the same clicks."""
 
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 from playwright.async_api import Page
 
-from tests import service
 from tests.admin.page.browser import Browser, Login, Window
-from tests.admin.page.browser.entering import login_of
 from tests.admin.page.browser.journeys.steps import answer
-from tests.admin.page.visiting import ADMIN
-from tests.service import Relay
 from tests.stub_server import StubServer
 
 
 @pytest.fixture
-async def destination() -> AsyncIterator[StubServer]:
-    async with StubServer() as destination:
-        destination.reply = answer
-        yield destination
-
-
-@pytest.fixture
-async def relay(tmp_path: Path, destination: StubServer) -> AsyncIterator[Relay]:
-    """A relay whose sink `leads` refuses everything."""
-    async with service.serving(
-        service.read(tmp_path, tables=ADMIN, destination=destination)
-    ) as relay:
-        yield relay
-
-
-@pytest.fixture
-async def login(relay: Relay) -> Login:
-    return await login_of(relay)
+def destination(destination: StubServer) -> StubServer:
+    """Refuses everything of the sink `leads`."""
+    destination.reply = answer
+    return destination
 
 
 @pytest.fixture(params=[True, False], ids=["script", "no-script"])
