@@ -9,7 +9,6 @@ from relay.store.audience.span import Span
 from relay.store.audience.tables import Numbers, Pairs, Place, RawView, Row, Rows
 from relay.store.postgres.driver import Database
 from relay.store.postgres.text import storable
-from relay.store.selection import Condition, all_of
 
 COUNTED_TO = "coalesce((SELECT value FROM relay.state WHERE name = 'audience'), 0)"
 """The last event that the audience has counted."""
@@ -19,6 +18,15 @@ ROLLED_TO = "coalesce((SELECT value FROM relay.state WHERE name = 'audience_days
 _EXTENT = "SELECT min(at), max(at) FROM relay.audience"
 _VIDEO = "SELECT number FROM relay.videos WHERE id = %s"
 _TITLES = "SELECT number, id, title FROM relay.videos WHERE number = ANY(%b::bigint[])"
+Condition = tuple[str, list[Any]]
+
+
+def all_of(*conditions: Condition) -> Condition:
+    used = [condition for condition in conditions if None not in condition[1]]
+    where = " AND ".join(sql for sql, _ in used) or "TRUE"
+    return where, [value for _, each in used for value in each]
+
+
 _UNCOUNTED = f"SELECT received_at FROM relay.events WHERE seq > {COUNTED_TO} ORDER BY seq LIMIT 1"
 _DAYS = "SELECT day, source, step, {columns} FROM relay.audience_days WHERE {fits}"
 _WEEK = f"d.day - d.day %% {WEEK_MS}"

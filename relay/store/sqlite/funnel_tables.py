@@ -9,7 +9,6 @@ from relay.store.audience.days import WEEK_MS, View
 from relay.store.audience.sets import VIDEO_BITS
 from relay.store.audience.span import Span
 from relay.store.audience.tables import Numbers, Pairs, Place, RawView, Rows
-from relay.store.selection import Condition, all_of
 from relay.store.sqlite.conditions import COUNTED_TO
 from relay.store.sqlite.driver import Row, sqlite3
 
@@ -19,6 +18,15 @@ ROLLED_TO = "coalesce((SELECT value FROM state WHERE name = 'audience_days'), 0)
 _EXTENT = "SELECT (SELECT min(at) FROM audience), (SELECT max(at) FROM audience)"
 _VIDEO = "SELECT number FROM videos WHERE id = ?"
 _TITLES = "SELECT number, id, title FROM videos WHERE number IN (SELECT value FROM json_each(?))"
+Condition = tuple[str, list[Any]]
+
+
+def all_of(*conditions: Condition) -> Condition:
+    used = [condition for condition in conditions if None not in condition[1]]
+    where = " AND ".join(sql for sql, _ in used) or "TRUE"
+    return where, [value for _, each in used for value in each]
+
+
 _UNCOUNTED = f"SELECT received_at FROM events WHERE seq > {COUNTED_TO} ORDER BY seq LIMIT 1"
 _DAYS = "SELECT day, source, step, {columns} FROM audience_days WHERE {fits}"
 _WEEK = f"d.day - d.day % {WEEK_MS}"
