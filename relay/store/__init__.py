@@ -12,7 +12,7 @@ its end once, when it begins: new rows are the next walk's.
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol
+from typing import ClassVar, Literal, NamedTuple, Protocol
 
 import msgspec
 
@@ -176,7 +176,7 @@ class Store(Protocol):
     def paused_sinks(self) -> PausedSinks: ...
 
     @property
-    def search(self) -> Search[Any]: ...
+    def search(self) -> Search: ...
 
     @property
     def personal_data(self) -> PersonalData: ...

@@ -1,7 +1,7 @@
-"""Globs of kinds as regular expressions, for an engine that has no globs."""
+"""Globs of kinds as regular expressions, for PostgreSQL and for Python."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 _SET = re.compile(r"\[([!^]?)(\]?[^\]]*)\]", re.DOTALL)
 _RANGE = re.compile(r"(.)-(.)|(.)", re.DOTALL)
@@ -15,6 +15,12 @@ def regular_expression(glob: str) -> str:
     In PostgreSQL, ranges of characters need the collation C.
     """
     return f"^{''.join(_parts(glob))}$"
+
+
+def matching(glob: str, texts: Iterable[str]) -> list[str]:
+    """Return the texts that a glob matches."""
+    matches = re.compile(regular_expression(glob)).fullmatch
+    return [each for each in texts if matches(each)]
 
 
 def _parts(glob: str) -> Iterator[str]:

@@ -4,6 +4,9 @@ from hashlib import blake2b
 
 _TURN_BYTES = 8
 
+HELD_MS = 1 << 60
+"""Added on SQLite to the due time of a delivery that waits for its turn: later than any time."""
+
 
 class OrderingKeys:
     """Derives turns from ordering keys, with a secret of the store: a key may be an address.

@@ -1,9 +1,9 @@
 """Replays: passes over stored events that make their deliveries pending again."""
 
 from abc import ABC, abstractmethod
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from typing import Literal, NamedTuple
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -12,8 +12,8 @@ from relay.core.event import Event
 from relay.core.routing import Route
 from relay.store.repository import Repository, row, rows
 from relay.store.rows import Row
-from relay.store.selection import Selection
-from relay.store.sql import Database, FilteredSql, Sql, Values
+from relay.store.selection import Selection, of_delivery
+from relay.store.sql import Condition, Database, FilteredSql, Sql, Values
 
 ReplayState = Literal["running", "done", "cancelled"]
 
@@ -125,7 +125,6 @@ SELECT sink, count(*) FROM main.deliveries WHERE status = 'pending' AND replay =
 class Replays(Repository, ABC):
     """All replays; all methods may raise StoreError."""
 
-    @abstractmethod
     async def choose(
         self,
         selection: Selection,
@@ -136,6 +135,35 @@ class Replays(Repository, ABC):
         limit: int,
     ) -> Sequence[ReplayCandidate]:
         """Return the oldest selected events that still have their body, in order of acceptance."""
+        span = Condition(
+            "e.seq > :after AND e.seq <= :until", {"after": after, "until": until.event}
+        )
+        fits, deliveries = self._connections.conditions.fits, of_delivery(selection)
+
+        def choose(db: Database) -> list[ReplayCandidate]:
+            where = fits(db, selection, routes, span, order="ASC", limit=limit)
+            events = self._events(db, where, limit)
+            standing: defaultdict[int, dict[str, DeliveryState]] = defaultdict(dict)
+            for event, sink, status, reason in self._standing(
+                db, deliveries, [seq for seq, _ in events], until.attempt
+            ):
+                standing[event][sink] = DeliveryState(Status(status), reason)
+            return [ReplayCandidate(seq, event, standing[seq]) for seq, event in events]
+
+        return await self._reader.read(choose)
+
+    @abstractmethod
+    def _events(self, db: Any, where: Condition, limit: int) -> Sequence[tuple[int, Event]]:
+        """Return the oldest events that fit and have their body, up to a size."""
+
+    @abstractmethod
+    def _standing(
+        self, db: Any, where: Condition, seqs: Sequence[int], attempt: int
+    ) -> Iterable[Row]:
+        """Return the deliveries of events that fit: event, sink, status and reason.
+
+        Those that were tried after an attempt are pending.
+        """
 
     async def begin(self, selection: Selection, *, total: int, until: Mark, now_ms: int) -> Replay:
         """Store a new replay."""

@@ -5,6 +5,7 @@ from typing import Protocol, TypeVar
 
 from relay.store.keyed_digests import PersonDigests, TokenDigests
 from relay.store.rows import Row
+from relay.store.selection import Conditions
 from relay.store.sql import Database, Sql, Values
 
 T = TypeVar("T")
@@ -59,6 +60,11 @@ class Connections(Protocol):
     @property
     def background(self) -> Writer:
         """Writes of operators and of maintenance."""
+        ...
+
+    @property
+    def conditions(self) -> Conditions:
+        """Selections in the engine's SQL."""
         ...
 
     @property

@@ -2,12 +2,18 @@
 
 import json
 import re
-from typing import Any, Literal
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from string import ascii_lowercase, ascii_uppercase
+from typing import Any, ClassVar, Literal
 
 import msgspec
+from msgspec.structs import asdict
 
 from relay.core.delivery import Status
 from relay.core.foreign_json import REPLACEMENT
+from relay.core.routing import Route
+from relay.store.sql import ALL, NONE, Condition, all_of, any_of, by_name
 
 Outcome = Literal["pending", "delivered", "dead", "discarded", "missed"]
 """Outcome of a delivery; missed: the sink's route takes the event, but its delivery is dead or
@@ -18,11 +24,23 @@ PERSON_PATTERN = "^[0-7][0-9a-f]{15}$"
 _PERSON = re.compile(PERSON_PATTERN)
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
-Condition = tuple[str, list[Any]]
-"""An SQL expression and its values; a None among them leaves it out."""
+LOWER = str.maketrans(ascii_uppercase, ascii_lowercase)
+"""Translates ASCII letters, as the engines do."""
 
-ALL = "TRUE"
-"""The condition that everything fits."""
+Order = Literal["ASC", "DESC"]
+
+OF_EVENT = {
+    "source": "e.source = :source",
+    "since_ms": "e.received_at >= :since_ms",
+    "until_ms": "e.received_at < :until_ms",
+    "before": "e.seq < :before",
+}
+OF_DELIVERY = {
+    "sink": "d.sink = :sink",
+    "outcome": "d.status = :outcome",
+    "reason": "instr(d.reason, :reason) > 0",
+}
+"""Conditions by the values that they are for."""
 
 
 class Selection(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,11 +117,91 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
         return frozenset({Status.DELIVERED, Status.DEAD, Status.DISCARDED, None})
 
 
-def all_of(*conditions: Condition) -> Condition:
-    """Join the conditions that have all of their values."""
-    used = [condition for condition in conditions if None not in condition[1]]
-    sql = " AND ".join(sql for sql, _ in used) or ALL
-    return sql, [value for _, values in used for value in values]
+class Conditions(ABC):
+    """Selections as conditions on `events e` and their `deliveries d`: the same in each query."""
+
+    escapes: ClassVar[str]
+    """Whether the body has an escape, which may hide a text that it contains."""
+    parsed: ClassVar[Mapping[str, str]]
+    """Whether a value of the body is the wanted one, by field of the selection."""
+
+    @abstractmethod
+    def contains(self, name: str, text: str) -> Condition:
+        """Return the condition on the body to contain a text, case-insensitively in ASCII.
+
+        Its value is to have this name.
+        """
+
+    @abstractmethod
+    def own(self, db: Any, selection: Selection) -> Iterable[Condition]:
+        """Return the conditions by id, kind and person.
+
+        `db` is a connection of the engine.
+        """
+
+    @abstractmethod
+    def missed(
+        self, db: Any, routes: Mapping[str, Route], fits: Condition, order: Order, limit: int | None
+    ) -> Condition:
+        """Return the condition to be one of the first events that fit and that sinks have missed.
+
+        `routes` are those of the sinks.
+        """
+
+    def of_event(self, db: Any, selection: Selection) -> Condition:
+        """Return the condition on `events e` that does not concern deliveries."""
+        return all_of(
+            *self.own(db, selection),
+            by_name(OF_EVENT, asdict(selection)),
+            self._is("video", selection.video),
+            self._is("email", selection.email and selection.email.translate(LOWER)),
+            self._has_words(selection.words),
+        )
+
+    def fits(
+        self,
+        db: Any,
+        selection: Selection,
+        routes: Sequence[Route],
+        *more: Condition,
+        order: Order = "DESC",
+        limit: int | None = None,
+    ) -> Condition:
+        """Return the condition on `events e` to be one of the first that fit, by `seq`.
+
+        `routes` decide which events a sink has missed.
+        """
+        fits = all_of(self.of_event(db, selection), *more)
+        if selection.outcome == "missed":
+            asked = {each.sink: each for each in routes if selection.sink in (None, each.sink)}
+            return self.missed(db, asked, fits, order, limit) if asked else NONE
+        if not selection.names_deliveries:
+            return fits
+        sql, values = of_delivery(selection)
+        exists = f"EXISTS (SELECT 1 FROM main.deliveries AS d WHERE d.event = e.seq AND {sql})"
+        return all_of(fits, Condition(exists, values))
+
+    def _is(self, name: str, value: str | None) -> Condition:
+        """Parse a body only if it contains the value, or an escape that may hide it."""
+        if value is None:
+            return ALL
+        contains, values = self.contains(f"{name}_in", value)
+        sql = f"CASE WHEN {contains} OR {self.escapes} THEN {self.parsed[name]} END"
+        return Condition(sql, {name: value, **values})
+
+    def _has_words(self, text: str | None) -> Condition:
+        if text is None:
+            return ALL
+        words = [
+            [self.contains(f"word{number}_{form}", each) for form, each in enumerate(forms)]
+            for number, forms in enumerate(word_forms(text))
+        ]
+        return all_of(*map(any_of, words)) if words else NONE
+
+
+def of_delivery(selection: Selection) -> Condition:
+    """Return the condition on existing `deliveries d`."""
+    return by_name(OF_DELIVERY, {**asdict(selection), "outcome": selection.status})
 
 
 def word_forms(text: str) -> list[tuple[str, ...]]:

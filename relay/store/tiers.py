@@ -3,15 +3,13 @@
 from typing import NamedTuple, Self
 
 from relay.store import Tier
+from relay.store.ordering import HELD_MS
 
 OF_TIER: dict[Tier, str] = {
     "live": "replay IS NULL AND tries = 0",
     "replay": "replay IS NOT NULL AND tries = 0",
     "tried": "tries > 0",
 }
-
-HELD_MS = 1 << 60
-"""Added to the due time of a delivery that waits for its turn: later than any time."""
 
 
 class Position(NamedTuple):

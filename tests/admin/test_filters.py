@@ -17,7 +17,7 @@ from relay.core.event import Event
 from relay.core.routing import Route, Verdict
 from relay.store import search
 from relay.store.selection import Outcome, Selection
-from relay.store.sqlite import candidates
+from relay.store.sqlite import search as sqlite_search
 from tests.conftest import NOW_MS
 from tests.delivery.replaying import Bench, event, replaying
 from tests.store.conformance import settlement
@@ -216,7 +216,7 @@ async def test_list_search_count_and_replay_agree_on_a_filter(
     tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(search, "STEP_ROWS", 5)
-    monkeypatch.setattr(candidates, "PREFIXED_MAX", 10)
+    monkeypatch.setattr(sqlite_search, "PREFIXED_MAX", 10)
     monkeypatch.setattr(search, "OVERRUN_S", 10)
     monkeypatch.setattr(search, "MARGIN_MS", 41 * DAY_MS)
     random = Random(seed)

@@ -17,8 +17,8 @@ from relay.delivery.dispatcher import POLL_INTERVAL_S
 from relay.delivery.prefetch import LATE_COMMIT_S
 from relay.delivery.settlement_writer import STORE_RETRY_S
 from relay.store import LeasedBatch
+from relay.store.ordering import HELD_MS
 from relay.store.sqlite.store import SqliteStore
-from relay.store.tiers import HELD_MS
 from tests.conftest import NOW_MS, ManualClock
 from tests.delivery.dispatching import (
     DOWN,

@@ -16,10 +16,11 @@ from relay.core.delivery import Result
 from relay.core.event import LEAD_CAPTURED, VIDEO_WATCHED, Event
 from relay.core.routing import Route
 from relay.store import Store, search
-from relay.store.postgres import candidates as postgres_candidates
+from relay.store.postgres import search as postgres_search
 from relay.store.replays import Mark, PlannedDelivery
-from relay.store.selection import Selection
-from relay.store.sqlite import candidates as sqlite_candidates
+from relay.store.selection import Conditions, Selection
+from relay.store.sql import ALL, Condition, Sql, all_of
+from relay.store.sqlite import search as sqlite_search
 from tests.conftest import NOW_MS, ManualClock
 from tests.store.conformance import OTHER, TAKES, accept, lease, settlement, unreadable
 from tests.store.erasing import erase
@@ -130,18 +131,17 @@ async def test_a_step_that_takes_too_long_is_interrupted_and_done_in_smaller_one
     ids = await fill(store, 6)
     monkeypatch.setattr(search, "STEP_ROWS", 64)
     monkeypatch.setattr(search, "OVERRUN_S", 0.02)
-    engine = engine_of(place)
-    fits = engine.conditions.fits
+    slow = Condition(engine_of(place).slow, {})
+    fits = Conditions.fits
     steps = list[int]()
 
-    def slower(*arguments: Any) -> Any:
+    def slower(*arguments: Any, **more: Any) -> Condition:
         """Take long if more than one event is looked at."""
-        start, stop = arguments[3][1]
-        steps.append(stop - start)
-        slow = engine.slow if stop - start > 1 else "TRUE"
-        return fits(*arguments[:3], (slow, list[Any]()), *arguments[3:])
+        values = arguments[-1].values
+        steps.append(values["stop"] - values["start"])
+        return all_of(slow if steps[-1] > 1 else ALL, fits(*arguments, **more))
 
-    monkeypatch.setattr(engine.operator_queries, "fits", slower)
+    monkeypatch.setattr(Conditions, "fits", slower)
     first = await store.search.find(Selection(kind="lead.*"), ROUTES, limit=3, budget_s=0)
     assert ([each.id for each in first.events], first.next) == (ids[:1], 6)
     assert steps == [6, 6, 1]
@@ -155,16 +155,14 @@ async def test_a_count_of_everything_ends_in_time_too(
     await fill(store, 6)
     monkeypatch.setattr(search, "OVERRUN_S", 0.02)
     engine = engine_of(place)
-    monkeypatch.setattr(engine.search, "_ALL", f"SELECT 6 WHERE {engine.slow}")
+    monkeypatch.setattr(engine.search, "_ALL", Sql(f"SELECT 6 WHERE {engine.slow}"))
     count = await store.search.count(Selection(), ROUTES, budget_s=0)
     assert (count.events, count.complete, count.looked_to_ms) == (STEP, False, NOW_MS + 2000)
 
 
 class Engine(NamedTuple):
-    """Modules of an engine, and a condition that takes it long."""
+    """The searches of an engine, and a condition that takes it long."""
 
-    conditions: Any
-    operator_queries: Any
     search: Any
     slow: str
 
@@ -172,8 +170,6 @@ class Engine(NamedTuple):
 def engine_of(place: Place) -> Engine:
     name = "sqlite" if isinstance(place, SqlitePlace) else "postgres"
     return Engine(
-        conditions=import_module(f"relay.store.{name}.conditions"),
-        operator_queries=import_module(f"relay.store.{name}.operator_queries"),
         search=import_module(f"relay.store.{name}.search"),
         slow=SLOW[name],
     )
@@ -261,9 +257,9 @@ async def test_pending_deliveries_are_found_in_the_first_step(
         selection = Selection(outcome="pending", sink=sink)
         assert await pages(store, selection) == [ids]
         assert await found(store, selection) == ids
-    replayed = sqlite_candidates._REPLAYED.replace("10000", "0")
-    monkeypatch.setattr(sqlite_candidates, "_REPLAYED", replayed)
-    monkeypatch.setattr(postgres_candidates, "PENDING_MAX", 0)
+    replayed = sqlite_search._REPLAYED.replace("10000", "0")
+    monkeypatch.setattr(sqlite_search, "_REPLAYED", replayed)
+    monkeypatch.setattr(postgres_search, "PENDING_MAX", 0)
     assert await found(store, Selection(outcome="pending")) == ["new", "e4", "e1"]
 
 

@@ -15,7 +15,7 @@ from relay.core.minutes import DAY_MS
 from relay.store import Store
 from relay.store.audience.days import WEEK_MS
 from relay.store.postgres.driver import Database
-from relay.store.sql import FilteredSql, Sql
+from relay.store.sql import ALL, Condition, FilteredSql, Sql, all_of, any_of
 from tests.conftest import ManualClock
 from tests.store.places import Place, PostgresPlace, SqlitePlace
 
@@ -35,7 +35,8 @@ def _named(name: str, value: object) -> Iterator[tuple[str, Sql]]:
             yield name, value
         case FilteredSql():
             yield f"{name}, all", value.by({})
-            yield f"{name}, chosen", value.strictest
+            if value.strictest != value.by({}):
+                yield f"{name}, chosen", value.strictest
         case dict():
             for key, each in value.items():
                 yield from _named(f"{name}[{key}]", each)
@@ -50,9 +51,11 @@ STATEMENTS = {
 
 FEW = {
     "known_clients": "200 at most",
+    "added_totals": "some 1,000 at most",
     "paused_sinks": "a row for each sink",
     "rotations": "a row for each source",
     "sessions": "400 at most",
+    "totals": "a row for each source, kind and milestone",
 }
 """Tables that any statement may read from one end to the other."""
 
@@ -68,6 +71,14 @@ SCANS = {
     "audience.writes._ALL_SETS": "reads all days and weeks, for an inspection",
     "audience.writes._CLEAR_DAYS": "removes all days",
     "audience.writes._CLEAR_WEEKS": "removes all weeks",
+    "dead_letters._REASONS, all": "groups the dead letters in an index alone, on the searcher",
+    "dead_letters._REASONS, chosen": "groups the dead letters of a sink, on the searcher",
+    "dead_letters._REASONS_OF_EVENTS, all": "groups all dead letters, on the searcher",
+    "dead_letters._REASONS_OF_EVENTS, chosen": "groups the dead letters of a sink, on the searcher",
+    "events._ATTEMPTS": "sorts the attempts of one event",
+    "events._COUNT, all": "is for the events of a step of a search",
+    "events._COUNT, chosen": "is for the events of a step of a search",
+    "events._HAS, all": "reads events up to the first of a kind, on the searcher",
     "events._KINDS": "reads all events, on the searcher",
     "events._SINKS": "reads all deliveries, on the searcher",
     "overview._FIRST_DEATH": "on SQLite, reads the dead letters of one sink in an index",
@@ -140,6 +151,7 @@ _VALUES: Mapping[str, object] = {
     "limit": 9,
     "old": 100,
     "operation": "op7",
+    "outcome": "dead",
     "reason": "no",
     "role": "admin",
     "sink": "sink1",
@@ -286,6 +298,14 @@ def test_a_filter_has_the_conditions_of_the_values_that_are_given() -> None:
     assert filtered.by({"a": 1, "b": None}) == "SELECT 1 WHERE x = :a"
     assert filtered.by({}) == "SELECT 1 WHERE TRUE"
     assert filtered.strictest == "SELECT 1 WHERE x = :a AND y = :b"
+
+
+def test_a_condition_without_a_value_is_left_out() -> None:
+    given, missing = Condition("x = :a", {"a": 1}), Condition("y = :b", {"b": None})
+    assert all_of(ALL, given, missing) == given
+    assert all_of(missing) == ALL
+    both = any_of([given, Condition("y = :b", {"b": 2})])
+    assert all_of(both, Condition("z", {})) == ("(x = :a OR y = :b) AND z", {"a": 1, "b": 2})
 
 
 async def test_greatest_and_least_ignore_null(

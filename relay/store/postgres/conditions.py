@@ -1,152 +1,153 @@
-"""Selections in SQL: one set of conditions for lists, counts, replays and discards."""
+"""Conditions of selections that PostgreSQL has in its own way."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import ClassVar
 
-from relay.core.event import LEAD_CAPTURED, VIDEO_WATCHED, engagement
+from relay.core.event import LEAD_CAPTURED, VIDEO_WATCHED, Event
+from relay.core.routing import Route
+from relay.store.audience.counting import person_of
+from relay.store.audience.reads import LAST_COUNTED
 from relay.store.globs import regular_expression
 from relay.store.keyed_digests import PersonDigests
 from relay.store.postgres.driver import Database
 from relay.store.postgres.text import storable
-from relay.store.rows import document_of, within_bytes
-from relay.store.selection import Condition, Selection, all_of, word_forms
+from relay.store.rows import EVENT, event_of, within_bytes
+from relay.store.selection import LOWER, Conditions, Order, Selection
+from relay.store.sql import Condition, FilteredSql, Sql
 
-COUNTED_TO = "coalesce((SELECT value FROM relay.state WHERE name = 'audience'), 0)"
-"""The last event that the audience has counted."""
+STEP_ROWS = 500
+STEP_BYTES = 4 << 20
+"""Events whose bodies are read at once."""
 
-WITH_PREFIX = "id BETWEEN %s AND %s"
-"""Whether an id begins with a text, for the index of ids; the values are of `prefix_range`."""
-
-_CONTAINS = 'strpos(lower(relay.body_text(e.body) COLLATE "C"), %s) > 0'
-_ESCAPES = r"position(E'\\x5c'::bytea IN e.body) > 0"
+PREFIX = "id BETWEEN :id_prefix AND :id_prefix_end"
+"""Whether an id begins with a text, for the index of ids."""
 _OF_PERSON = """
-(e.seq IN (SELECT event FROM relay.audience WHERE person = %s) OR e.seq = ANY(%b::bigint[]))
+(
+    e.seq IN (SELECT event FROM main.audience WHERE person = :person)
+    OR e.seq = ANY(CAST(:uncounted AS bigint[]))
+)
 """
 _VIDEO = """
 coalesce(
-    relay.body_value(e.body, 'data', 'video', 'id'),
-    CASE WHEN starts_with(e.kind, 'video.') THEN relay.body_value(e.body, 'data', 'id') END
-) = %s
+    main.body_value(e.body, 'data', 'video', 'id'),
+    CASE WHEN starts_with(e.kind, 'video.') THEN main.body_value(e.body, 'data', 'id') END
+) = :video
 """
 _EMAIL = """
-%s IN (
-    lower(relay.body_value(e.body, 'data', 'email') COLLATE "C"),
-    lower(relay.body_value(e.body, 'data', 'viewer', 'email') COLLATE "C")
+:email IN (
+    lower(main.body_value(e.body, 'data', 'email') COLLATE BINARY),
+    lower(main.body_value(e.body, 'data', 'viewer', 'email') COLLATE BINARY)
 )
 """
-_UNCOUNTED = f"""
-SELECT seq, kind, octet_length(body) FROM relay.events
-WHERE seq > greatest({COUNTED_TO}, %s) AND seq <= %s
-    AND kind IN ('{VIDEO_WATCHED}', '{LEAD_CAPTURED}') AND body IS NOT NULL
-ORDER BY seq LIMIT %s
+_UNCOUNTED = Sql(f"""
+SELECT seq, kind, length(body) FROM main.events
+WHERE seq > greatest(
+        {LAST_COUNTED}, CAST(:after AS bigint)
+    )
+    AND seq <= :end AND kind IN ('{VIDEO_WATCHED}', '{LEAD_CAPTURED}') AND body IS NOT NULL
+ORDER BY seq LIMIT :limit
+""")
+_LAST = Sql("SELECT coalesce(max(seq), 0) FROM main.events")
+_BODIES = Sql("SELECT seq, kind, body FROM main.events WHERE seq = ANY(CAST(:seqs AS bigint[]))")
+# The place behind which the next step begins is a condition of its own, for the index.
+_MISSED = """
+SELECT e.seq, length(e.body), missing.sinks FROM main.events AS e, LATERAL (
+    SELECT array_agg(s.name) AS sinks FROM unnest(CAST(:sinks AS text[])) AS s (name)
+    WHERE NOT EXISTS (
+        SELECT 1 FROM main.deliveries AS d
+        WHERE d.event = e.seq AND d.sink = s.name AND d.status IN ('delivered', 'pending')
+    )
+) AS missing
+WHERE e.body IS NOT NULL AND missing.sinks IS NOT NULL AND {{where}} AND e.seq {beyond} :place
+ORDER BY e.seq {order} LIMIT :limit
 """
-_LAST = "SELECT coalesce(max(seq), 0) FROM relay.events"
-_BODIES = "SELECT seq, kind, body FROM relay.events WHERE seq = ANY(%b::bigint[])"
-_STEP_ROWS = 1000
-_STEP_BYTES = 4 << 20
+_MISSED_FROM: Mapping[Order, tuple[FilteredSql, int]] = {
+    "ASC": (FilteredSql(_MISSED.format(beyond=">", order="ASC")), 0),
+    "DESC": (FilteredSql(_MISSED.format(beyond="<", order="DESC")), (1 << 63) - 1),
+}
+_EVENTS = Sql(f"""
+SELECT e.seq, {EVENT} FROM main.events AS e
+WHERE e.seq = ANY(CAST(:seqs AS bigint[])) AND e.body IS NOT NULL
+""")
 
 
-def of_event(db: Database, selection: Selection, digests: PersonDigests) -> list[Condition]:
-    """Return the conditions on `events e` that do not concern deliveries."""
-    return [
-        ("e.id = %s", [_storable(selection.id)]),
-        *([] if selection.id_prefix is None else [_with_prefix(selection.id_prefix)]),
-        ("e.source = %s", [_storable(selection.source)]),
-        *([] if selection.kind is None else [_of_kind(selection.kind)]),
-        ("e.received_at >= %s", [selection.since_ms]),
-        ("e.received_at < %s", [selection.until_ms]),
-        ("e.seq < %s", [selection.before]),
-        *([] if selection.video is None else [_parsed(_VIDEO, storable(selection.video))]),
-        *([] if selection.email is None else [_parsed(_EMAIL, _lower(storable(selection.email)))]),
-        *_of_person(db, selection.person_number, digests),
-        *_words(selection.words),
-    ]
+class PostgresConditions(Conditions):
+    """Some need a read before: people who are not counted yet, and what a route decides."""
+
+    escapes = r"position(CAST(E'\\x5c' AS bytea) IN e.body) > 0"
+    parsed: ClassVar = {"video": _VIDEO, "email": _EMAIL}
+
+    def __init__(self, digests: PersonDigests) -> None:
+        self._digests = digests
+
+    def contains(self, name: str, text: str) -> Condition:
+        sql = f"instr(lower(main.body_text(e.body) COLLATE BINARY), :{name}) > 0"
+        return Condition(sql, {name: text.translate(LOWER)})
+
+    def own(self, db: Database, selection: Selection) -> Iterator[Condition]:
+        yield Condition("e.id = :id", {"id": selection.id})
+        if selection.id_prefix is not None:
+            yield Condition(f"e.{PREFIX}", prefix_values(selection.id_prefix))
+        if selection.kind is not None:
+            kind = regular_expression(storable(selection.kind))
+            yield Condition("e.kind ~ :kind", {"kind": kind})
+        if (person := selection.person_number) is not None:
+            values = {"person": person, "uncounted": self.uncounted(db, person)}
+            yield Condition(_OF_PERSON, values)
+
+    def missed(
+        self,
+        db: Database,
+        routes: Mapping[str, Route],
+        fits: Condition,
+        order: Order,
+        limit: int | None,
+    ) -> Condition:
+        seqs = [*islice(_missed(db, routes, fits, order), limit)]
+        return Condition("e.seq = ANY(CAST(:missed AS bigint[]))", {"missed": seqs})
+
+    def uncounted(self, db: Database, person: int) -> list[int]:
+        """Return the events of a person that the audience has not counted yet."""
+        seqs: list[int] = []
+        ((end,),) = db.execute(_LAST).fetchall()
+        values = {"after": 0, "end": end, "limit": 1000}
+        while rows := db.execute(_UNCOUNTED, values).fetchall():
+            step = [row[0] for row in within_bytes(rows, STEP_BYTES, lambda row: int(row[2]))]
+            for seq, kind, body in db.execute(_BODIES, {"seqs": step}):
+                if person_of(kind, body, self._digests) == person:
+                    seqs.append(seq)
+            values["after"] = step[-1]
+        return seqs
 
 
-def of_delivery(selection: Selection) -> list[Condition]:
-    """Return the conditions on existing `deliveries d`."""
-    return [
-        ("d.sink = %s", [_storable(selection.sink)]),
-        ("d.status = %s", [selection.status]),
-        ("strpos(d.reason, %s) > 0", [_storable(selection.reason)]),
-    ]
-
-
-def fits(db: Database, selection: Selection, digests: PersonDigests, *more: Condition) -> Condition:
-    """Return the condition on `events e`, except that a sink has missed them."""
-    conditions = [*of_event(db, selection, digests), *more]
-    if selection.outcome != "missed" and selection.names_deliveries:
-        sql, values = all_of(*of_delivery(selection))
-        exists = f"EXISTS (SELECT 1 FROM relay.deliveries d WHERE d.event = e.seq AND {sql})"
-        conditions.append((exists, values))
-    return all_of(*conditions)
-
-
-def prefix_range(prefix: str) -> list[str]:
-    """Return the first and the last text that begin with a prefix, in the order of bytes."""
+def prefix_values(prefix: str) -> dict[str, str]:
+    """Return the values of `PREFIX`: the first and the last text, in the order of bytes."""
     first = storable(prefix)
-    return [first, first + "\U0010ffff"]
+    return {"id_prefix": first, "id_prefix_end": first + "\U0010ffff"}
 
 
-def uncounted(db: Database, person: int, digests: PersonDigests) -> list[int]:
-    """Return the events of a person that the audience has not counted yet."""
-    seqs: list[int] = []
-    after = 0
-    ((end,),) = db.execute(_LAST).fetchall()
-    while rows := db.execute(_UNCOUNTED, (after, end, _STEP_ROWS)).fetchall():
-        step = [row[0] for row in within_bytes(rows, _STEP_BYTES, lambda row: int(row[2]))]
-        for seq, kind, body in db.execute(_BODIES, (step,)):
-            if _person_of(kind, body, digests) == person:
-                seqs.append(seq)
-        after = step[-1]
-    return seqs
+def _missed(
+    db: Database, routes: Mapping[str, Route], fits: Condition, order: Order
+) -> Iterator[int]:
+    statement, place = _MISSED_FROM[order]
+    sql = statement.where(fits)
+    values = {**fits.values, "sinks": [*routes], "place": place, "limit": STEP_ROWS}
+    while rows := db.execute(sql, values).fetchall():
+        step = list(within_bytes(rows, STEP_BYTES, lambda row: int(row[1])))
+        events = _events(db, [row[0] for row in step])
+        for seq, _, sinks in step:
+            # Retention may have removed it since.
+            event = events.get(seq)
+            if event is not None and any(_takes(routes[sink], event) for sink in sinks):
+                yield seq
+        values["place"] = step[-1][0]
 
 
-def _person_of(kind: str, body: bytes | None, digests: PersonDigests) -> int | None:
-    """Return the person whom the audience will count for an event."""
-    document = document_of(body)
-    if document is None:
-        return None
-    step, _, _, person = engagement(kind, document)
-    return None if step is None or person is None else digests.number(person)
+def _events(db: Database, seqs: list[int]) -> dict[int, Event]:
+    rows = db.execute(_EVENTS, {"seqs": seqs}).fetchall()
+    return {seq: event_of(event) for seq, *event in rows}
 
 
-def _of_person(db: Database, person: int | None, digests: PersonDigests) -> list[Condition]:
-    if person is None:
-        return []
-    return [(_OF_PERSON, [person, uncounted(db, person, digests)])]
-
-
-def _with_prefix(prefix: str) -> Condition:
-    return f"e.{WITH_PREFIX}", [*prefix_range(prefix)]
-
-
-def _of_kind(glob: str) -> Condition:
-    return "e.kind ~ %s", [regular_expression(storable(glob))]
-
-
-def _parsed(sql: str, value: str) -> Condition:
-    """Parse a body only if it contains the value, or an escape that may hide it."""
-    return f"CASE WHEN {_CONTAINS} OR {_ESCAPES} THEN {sql} END", [_lower(value), value]
-
-
-def _words(text: str | None) -> list[Condition]:
-    """Return one condition per word."""
-    if text is None:
-        return []
-    words = word_forms(text)
-    if not words:
-        return [("FALSE", [])]
-    return [_word(forms) for forms in words]
-
-
-def _word(forms: Sequence[str]) -> Condition:
-    return f"({' OR '.join([_CONTAINS] * len(forms))})", [_lower(form) for form in forms]
-
-
-def _lower(text: str) -> str:
-    """Return the text with ASCII letters in lower case."""
-    return text.encode().lower().decode()
-
-
-def _storable(text: str | None) -> str | None:
-    return None if text is None else storable(text)
+def _takes(route: Route, event: Event) -> bool:
+    return route.evaluate(event).outcome == "takes"

@@ -1,14 +1,11 @@
-"""Dead letters in PostgreSQL; each write may run twice."""
+"""Discards in PostgreSQL; each write may run twice."""
 
-from collections.abc import Sequence
-
-from relay.store.dead_letters import DeadLetter, DeadLetters, Keys, Reason
-from relay.store.postgres import operator_queries, orders
+from relay.store.dead_letters import DeadLetters, Keys
+from relay.store.postgres import orders
 from relay.store.postgres.driver import Database
 from relay.store.postgres.operator_writes import NAMED, named
 from relay.store.postgres.shared import PostgresRepository
 from relay.store.postgres.text import storable
-from relay.store.selection import Selection
 
 _DISCARD = f"""
 {NAMED}
@@ -29,26 +26,8 @@ WHERE event = %s AND sink = %s AND status = 'pending'
 class PostgresDeadLetters(PostgresRepository, DeadLetters):
     """Counts what was discarded by what is there afterwards."""
 
-    async def newest(self, selection: Selection, *, limit: int) -> Sequence[DeadLetter]:
-        digests = self._shared.digests
-        return await self._searcher.read(
-            lambda db: operator_queries.dead_letters(db, selection, digests, limit=limit)
-        )
-
-    async def reasons(self, selection: Selection) -> Sequence[Reason]:
-        digests = self._shared.digests
-        return await self._searcher.read(
-            lambda db: operator_queries.reasons(db, selection, digests)
-        )
-
     async def _last_event(self) -> int:
         return await self._shared.events.last()
-
-    async def _keys(self, selection: Selection, *, up_to: int, limit: int) -> Keys:
-        digests = self._shared.digests
-        return await self._searcher.read(
-            lambda db: operator_queries.dead(db, selection, digests, up_to=up_to, limit=limit)
-        )
 
     async def _discard(self, keys: Keys, now_ms: int) -> int:
         return await self._background.transact(lambda db: discard(db, keys, now_ms))

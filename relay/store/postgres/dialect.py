@@ -8,17 +8,27 @@ from relay.store.sql import Sql, Values
 
 _RULES = (
     (re.compile("%"), "%%"),
+    # The index is read in its order for an array; for a join, the rows have to be sorted.
+    (
+        re.compile(
+            r"(?<!NOT )IN \((SELECT CAST\(value AS bigint\) FROM json_each\(:\w+\) AS \w+)\)"
+        ),
+        r"= ANY (ARRAY(\1))",
+    ),
     # A list of values is JSON: rows with the column `value`.
     (
         re.compile(r"json_each\(:(\w+)\) AS (\w+)"),
         r"jsonb_array_elements_text(CAST(:\1 AS jsonb)) AS \2 (value)",
     ),
+    # Only PostgreSQL's own conditions have arrays, which are sent in binary.
+    (re.compile(r"CAST\(:(\w+) AS (\w+)\[\]\)"), r"CAST(%(\1)b AS \2[])"),
     (re.compile(r":([a-z]\w*)"), r"%(\1)s"),
     # The schema, which has SQLite's own name.
     (re.compile(r"\bmain\."), "relay."),
     # The number of a row, in tables that name no other.
     (re.compile(r"\browid\b"), "number"),
     (re.compile(r"\binstr\("), "strpos("),
+    (re.compile(r"\bgroup_concat\("), "string_agg("),
     # The order of the code points.
     (re.compile(r"\bCOLLATE BINARY\b"), 'COLLATE "C"'),
     # What SQLite needs no word for, such as locks of rows.

@@ -1,20 +1,51 @@
-"""Stored events in PostgreSQL, as operators read them."""
+"""Stored events in PostgreSQL: found by source and id, and their places in queues."""
 
 from collections.abc import Sequence
 
-from relay.core.routing import Route
-from relay.store.events import Accepted, EventRecord, Events, History, Queued
-from relay.store.postgres import operator_queries, queue
+from relay.store.events import AHEAD_MAX, EVENT, EventRecord, Events, Queued, exact_or_longer
+from relay.store.postgres.conditions import PREFIX, prefix_values
+from relay.store.postgres.driver import Database
+from relay.store.postgres.search import sources
 from relay.store.postgres.shared import PostgresRepository, Shared
+from relay.store.postgres.text import storable
 from relay.store.postgres.visible_numbers import VisibleNumbers
 from relay.store.replays import Mark
-from relay.store.selection import Selection
+from relay.store.sql import Sql
+from relay.store.tiers import OF_TIER
 
-_ACCEPTED = """
-SELECT seq, received_at, source, id, kind,
-    ARRAY(SELECT sink FROM relay.deliveries WHERE event = e.seq ORDER BY sink), reconstructed <> 0
-FROM relay.events e WHERE seq > %s AND seq <= %s ORDER BY seq LIMIT %s
+_LAST_ATTEMPT = Sql("SELECT coalesce(max(number), 0) FROM main.attempts")
+# Source by source, so that the index gives the first of each.
+_NAMED = Sql(f"""
+SELECT found.* FROM unnest(CAST(:sources AS text[])) AS s (name), LATERAL (
+    SELECT {EVENT} FROM main.events AS e
+    WHERE e.source = s.name AND e.{PREFIX} ORDER BY e.id LIMIT :limit
+) AS found ORDER BY found.source, found.id
+""")
+# The counts end at a limit, so that each reads a bounded piece of an index.
+_QUEUED = Sql(
+    " UNION ALL ".join(
+        f"""
+SELECT own.sink, (
+    SELECT count(*) FROM (
+        SELECT 1 FROM main.deliveries WHERE sink = own.sink AND status = 'pending' AND {belongs}
+            AND (due_at, event) < (own.due_at, own.event)
+        LIMIT {AHEAD_MAX + 1}
+    ) AS ahead
+), (
+    SELECT count(*) FROM (
+        SELECT 1 FROM main.deliveries
+        WHERE sink = own.sink AND status = 'pending' AND turn = own.turn AND event < own.event
+        LIMIT {AHEAD_MAX + 1}
+    ) AS of_turn
+)
+FROM (
+    SELECT event, sink, due_at, turn FROM main.deliveries
+    WHERE event = :event AND status = 'pending' AND {belongs}
+) AS own
 """
+        for belongs in OF_TIER.values()
+    )
+)
 
 
 class PostgresEvents(PostgresRepository, Events):
@@ -22,45 +53,36 @@ class PostgresEvents(PostgresRepository, Events):
 
     def __init__(self, shared: Shared) -> None:
         super().__init__(shared)
-        self._digests = shared.digests
         self._attempts = VisibleNumbers(shared.reader, "attempts", "number")
-
-    async def page(
-        self, selection: Selection, routes: Sequence[Route], *, limit: int
-    ) -> Sequence[EventRecord]:
-        return await self._searcher.read(
-            lambda db: operator_queries.events(db, selection, routes, self._digests, limit=limit)
-        )
 
     async def named(
         self, beginning: str, *, source: str | None, limit: int
     ) -> Sequence[EventRecord]:
-        return await self._reader.read(
-            lambda db: operator_queries.named(db, beginning, source=source, limit=limit)
-        )
-
-    async def history(self, seq: int) -> History | None:
-        return await self._reader.read(lambda db: operator_queries.history(db, seq))
+        return await self._reader.read(lambda db: _named(db, beginning, source, limit))
 
     async def queued(self, seq: int) -> Sequence[Queued]:
-        return await self._reader.read(lambda db: queue.queued(db, seq))
+        return await self._reader.read(
+            lambda db: [Queued.of(*row) for row in db.execute(_QUEUED, {"event": seq})]
+        )
 
     async def newest(self) -> Mark:
         # The event first: an attempt may be of an older one, but not of a newer.
         event = await self._shared.events.last()
-        return Mark(event, await self._reader.read(operator_queries.last_attempt))
+        ((attempt,),) = await self._reader.read(lambda db: db.execute(_LAST_ATTEMPT).fetchall())
+        return Mark(event, attempt)
 
-    async def accepted(self, after: int, *, limit: int) -> Sequence[Accepted]:
-        values = (after, await self._shared.events.beyond(after), limit)
-        return await self._reader.read(
-            lambda db: [Accepted(*row) for row in db.execute(_ACCEPTED, values)]
-        )
+    async def _visible_event(self, after: int) -> int:
+        return await self._shared.events.beyond(after)
 
     async def _visible_attempt(self, after: int) -> int:
         return await self._attempts.beyond(after)
 
     async def sources(self) -> Sequence[str]:
-        return await self._reader.read(operator_queries.sources)
+        return await self._reader.read(sources)
 
-    async def has_kind(self, glob: str) -> bool:
-        return await self._searcher.read(lambda db: operator_queries.has_kind(db, glob))
+
+def _named(db: Database, beginning: str, source: str | None, limit: int) -> list[EventRecord]:
+    values = prefix_values(beginning)
+    of = sources(db) if source is None else [storable(source)]
+    found = db.execute(_NAMED, {**values, "sources": of, "limit": limit}).fetchall()
+    return exact_or_longer(db, found, values["id_prefix"], limit)

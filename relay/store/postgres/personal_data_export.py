@@ -3,11 +3,10 @@
 from collections.abc import Sequence
 
 from relay.store.email_matcher import EmailMatcher
-from relay.store.events import AttemptRecord
+from relay.store.events import AttemptRecord, history
 from relay.store.personal_data import KeptRequest, Mention, View
 from relay.store.personal_data_parts import UNVERIFIED, Record
 from relay.store.postgres.driver import Database, Row
-from relay.store.postgres.operator_queries import history
 from relay.store.rows import is_damaged
 
 _UNREADABLE = """

@@ -1,47 +1,33 @@
 """Replays in PostgreSQL: their events with bodies, whose sizes are read first."""
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
-from relay.core.delivery import Status
-from relay.core.routing import Route
-from relay.store.keyed_digests import PersonDigests
-from relay.store.postgres.conditions import fits, of_delivery
+from relay.core.event import Event
 from relay.store.postgres.driver import Database
-from relay.store.postgres.missed import missed
 from relay.store.postgres.operator_writes import TRIED_SINCE, open_deliveries
 from relay.store.postgres.shared import PostgresRepository, Shared
 from relay.store.postgres.withdrawals import Withdrawals
-from relay.store.replays import (
-    DeliveryState,
-    Mark,
-    Opening,
-    PlannedDelivery,
-    Replay,
-    ReplayCandidate,
-    Replays,
-    ReplayState,
-)
-from relay.store.rows import EVENT, event_of, within_bytes
-from relay.store.selection import Selection, all_of
+from relay.store.replays import Opening, PlannedDelivery, Replay, Replays, ReplayState
+from relay.store.rows import EVENT, Row, event_of, within_bytes
+from relay.store.sql import Condition, FilteredSql, Sql
 
 # Their bodies are read afterwards: only of those that the step has room for.
-_CHOSEN = """
-SELECT e.seq, octet_length(e.body) FROM relay.events e
-WHERE {fits} AND e.body IS NOT NULL ORDER BY e.seq LIMIT %s
-"""
-_EVENTS = f"""
-SELECT e.seq, {EVENT} FROM relay.events e
-WHERE e.seq = ANY(%b::bigint[]) AND e.body IS NOT NULL ORDER BY e.seq
-"""
+_SIZES = FilteredSql("""
+SELECT e.seq, length(e.body) FROM main.events AS e
+WHERE {where} AND e.body IS NOT NULL ORDER BY e.seq LIMIT :limit
+""")
+_EVENTS = Sql(f"""
+SELECT e.seq, {EVENT} FROM main.events AS e
+WHERE e.seq = ANY(CAST(:seqs AS bigint[])) AND e.body IS NOT NULL ORDER BY e.seq
+""")
 _STEP_BYTES = 1 << 20
 """Total size of bodies, in bytes, at which a step ends."""
 
-_STANDING = f"""
+_STANDING = FilteredSql(f"""
 SELECT d.event, d.sink,
-    CASE WHEN {TRIED_SINCE.format(attempt="%s")} THEN 'pending' ELSE d.status END, d.reason
-FROM relay.deliveries d WHERE d.event = ANY(%b::bigint[]) AND {{condition}}
-"""
+    CASE WHEN {TRIED_SINCE.format(attempt=":attempt")} THEN 'pending' ELSE d.status END, d.reason
+FROM main.deliveries AS d WHERE d.event = ANY(CAST(:seqs AS bigint[])) AND {{where}}
+""")
 # By tier, because each has its index.
 _REPLAYING = """
 SELECT d.sink, min(r.created_at) FROM (
@@ -60,18 +46,16 @@ class PostgresReplays(PostgresRepository, Replays):
         super().__init__(shared)
         self._withdrawals = withdrawals
 
-    async def choose(
-        self,
-        selection: Selection,
-        routes: Sequence[Route],
-        *,
-        after: int,
-        until: Mark,
-        limit: int,
-    ) -> Sequence[ReplayCandidate]:
-        digests = self._shared.digests
-        return await self._reader.read(
-            lambda db: choose(db, selection, routes, digests, after=after, until=until, limit=limit)
+    def _events(self, db: Database, where: Condition, limit: int) -> Sequence[tuple[int, Event]]:
+        sizes = db.execute(_SIZES.where(where), {**where.values, "limit": limit})
+        seqs = [seq for seq, _ in within_bytes(sizes, _STEP_BYTES, lambda row: int(row[1]))]
+        return [(seq, event_of(event)) for seq, *event in db.execute(_EVENTS, {"seqs": seqs})]
+
+    def _standing(
+        self, db: Database, where: Condition, seqs: Sequence[int], attempt: int
+    ) -> Iterable[Row]:
+        return db.execute(
+            _STANDING.where(where), {**where.values, "seqs": seqs, "attempt": attempt}
         )
 
     async def open(
@@ -88,41 +72,6 @@ class PostgresReplays(PostgresRepository, Replays):
             return ended
         await self._withdrawals.withdraw(replay.id)
         return await self.one(replay.id) or ended
-
-
-def choose(
-    db: Database,
-    selection: Selection,
-    routes: Sequence[Route],
-    digests: PersonDigests,
-    *,
-    after: int,
-    until: Mark,
-    limit: int,
-) -> list[ReplayCandidate]:
-    """Return the oldest selected events that still have their body."""
-    span = "e.seq > %s AND e.seq <= %s", [after, until.event]
-    condition = fits(db, selection, digests, span)
-    if selection.outcome == "missed":
-        condition = missed(db, selection, routes, condition, order="ASC", limit=limit)
-    where, values = condition
-    rows = db.execute(_CHOSEN.format(fits=where), (*values, limit)).fetchall()
-    seqs = [row[0] for row in within_bytes(rows, _STEP_BYTES, lambda row: int(row[1]))]
-    events = {seq: event_of(event) for seq, *event in db.execute(_EVENTS, (seqs,)).fetchall()}
-    standing = _standing(db, selection, seqs, until.attempt)
-    return [ReplayCandidate(seq, event, standing[seq]) for seq, event in events.items()]
-
-
-def _standing(
-    db: Database, selection: Selection, seqs: Sequence[int], attempt: int
-) -> Mapping[int, dict[str, DeliveryState]]:
-    """Return the selected deliveries, by event and sink."""
-    condition, values = all_of(*of_delivery(selection))
-    rows = db.execute(_STANDING.format(condition=condition), (attempt, seqs, *values)).fetchall()
-    standing: defaultdict[int, dict[str, DeliveryState]] = defaultdict(dict)
-    for event, sink, status, reason in rows:
-        standing[event][sink] = DeliveryState(Status(status), reason)
-    return standing
 
 
 def replaying(db: Database) -> dict[str, int]:

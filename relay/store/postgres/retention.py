@@ -8,14 +8,15 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from relay.store import StoreSettings
+from relay.store.audience.reads import COUNTED_TO
 from relay.store.globs import regular_expression
 from relay.store.postgres.audience_tables import claim
-from relay.store.postgres.conditions import COUNTED_TO
 from relay.store.postgres.driver import Database
 from relay.store.reconstructions import NAMED
 from relay.store.retention import STEP_BYTES, STEP_ROWS, Keep, Round, Times
 from relay.store.rows import within_bytes
 
+_COUNTED = f"e.seq <= coalesce((SELECT value FROM relay.state WHERE name = '{COUNTED_TO}'), 0)"
 _TURN = "retention"
 """Name of the state that the member locks whose turn it is."""
 
@@ -77,7 +78,7 @@ class Sweep:
     def __init__(self, settings: StoreSettings) -> None:
         times = Times.of(settings)
         with_body = "AND e.body IS NOT NULL"
-        settled = f"AND NOT {_PENDING} AND e.seq <= {COUNTED_TO}"
+        settled = f"AND NOT {_PENDING} AND {_COUNTED}"
         events, unreadable = ("relay.events", "seq"), ("relay.unreadable", "number")
         absences, audit = ("relay.absences", "id"), ("relay.audit", "id")
         runs = ("relay.reconciliations", "id")

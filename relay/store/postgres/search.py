@@ -1,62 +1,94 @@
-"""Queries of searches in PostgreSQL."""
+"""Where a search in PostgreSQL looks: which indexes list the events that may match."""
 
-import re
+from collections.abc import Sequence
 from functools import partial
 
-from msgspec.structs import replace
-
-from relay.core.event import KINDS
-from relay.store.globs import regular_expression
-from relay.store.keyed_digests import PersonDigests
-from relay.store.postgres import operator_queries
-from relay.store.postgres.candidates import Candidates
+from relay.store.dead_letters import sinks_by_state
+from relay.store.postgres.conditions import PREFIX, PostgresConditions, prefix_values
 from relay.store.postgres.driver import Database
-from relay.store.postgres.text import storable
-from relay.store.search import Plan, SearchQueries, seq_range
+from relay.store.search import Candidates, Indexes, Listed, of_deliveries
 from relay.store.selection import Selection
+from relay.store.sql import Condition, Sql
+from relay.store.tiers import OF_TIER
+
+PENDING_MAX = 10_000
+"""Pending deliveries above which they are not taken from their indexes, which are by time and have
+to be sorted."""
+PREFIXED_MAX = 1000
+"""Events with a prefix above which they are not taken from the index of ids, which has to be
+sorted."""
+
+_PENDING = sinks_by_state(*(f"status = 'pending' AND {belongs}" for belongs in OF_TIER.values()))
 
 # Both are answered by an index alone where a vacuum has passed.
-_ALL = "SELECT count(*) FROM relay.events"
-_OF_SOURCE = "SELECT count(*) FROM relay.events WHERE source = %s"
+_ALL = Sql("SELECT count(*) FROM main.events")
+_OF_SOURCE = Sql("SELECT count(*) FROM main.events WHERE source = :source")
 
-_LAST = """
-SELECT max(last_at) FROM (
-    SELECT kind, source, last_at FROM relay.totals
-    UNION ALL SELECT kind, source, last_at FROM relay.added_totals
-) AS known
-WHERE kind = ANY(%b::text[]) AND (%s::text IS NULL OR source = %s)
-"""
+# Seeks from one name to the next in the index, instead of reading all events.
+_SOURCES = Sql("""
+WITH RECURSIVE known (name) AS (
+    (SELECT source FROM main.events ORDER BY source LIMIT 1)
+    UNION ALL
+    SELECT (SELECT min(source) FROM main.events WHERE source > name) FROM known
+    WHERE name IS NOT NULL
+)
+SELECT name FROM known WHERE name IS NOT NULL
+""")
 
 
-def queries(digests: PersonDigests) -> SearchQueries[Database]:
-    """Return the queries for a store whose people have these digests."""
+def indexes(conditions: PostgresConditions) -> Indexes:
+    """Return the indexes of a store whose selections have these conditions."""
+    return Indexes(partial(_candidates, conditions), _count_all)
 
-    def plan(db: Database, selection: Selection) -> Plan[Database]:
-        return Plan(
-            # The candidates take the place of the list of all of a person's events.
-            replace(selection, person=None) if selection.id is None else selection,
-            Candidates.of(db, selection, digests),
-            seq_range(db, selection, partial(_newest_ms, db)),
+
+def _candidates(conditions: PostgresConditions, db: Database, selection: Selection) -> Candidates:
+    if (event_id := selection.id) is not None:
+        return Candidates(_by_source(db, selection.source, Condition("id = :id", {"id": event_id})))
+    if (prefix := selection.id_prefix) is not None:
+        fits = Condition(PREFIX, prefix_values(prefix))
+        candidates = Candidates(_by_source(db, selection.source, fits))
+        if candidates.are_few(db, PREFIXED_MAX):
+            return candidates
+    if (person := selection.person_number) is not None:
+        # An index of people would cost a page per event when the audience is counted, and
+        # these rows are so small that a search gets through them quickly.
+        counted = Condition("person = :person", {"person": person})
+        uncounted = Condition("TRUE", {"uncounted": conditions.uncounted(db, person)})
+        lists = [
+            Listed("main.audience", "event", counted),
+            Listed("unnest(CAST(:uncounted AS bigint[])) AS u (event)", "event", uncounted),
+        ]
+        return Candidates(lists, is_counted=False)
+    if selection.status == "dead":
+        return of_deliveries(db, selection.sink)
+    if selection.status == "pending":
+        candidates = of_deliveries(db, selection.sink, _PENDING)
+        if candidates.are_few(db, PENDING_MAX):
+            return candidates
+    return Candidates()
+
+
+def _by_source(db: Database, source: str | None, fits: Condition) -> list[Listed]:
+    """List events of a source or of all, by the index that has both source and id."""
+    of = sources(db) if source is None else [source]
+    return [
+        Listed(
+            "main.events",
+            "seq",
+            Condition(
+                f"source = :source{number} AND {fits.sql}",
+                {f"source{number}": each, **fits.values},
+            ),
         )
+        for number, each in enumerate(of)
+    ]
 
-    return SearchQueries(
-        plan=plan,
-        events=partial(operator_queries.events, digests=digests),
-        count=partial(operator_queries.count, digests=digests),
-        count_all=_count_all,
-    )
+
+def sources(db: Database) -> Sequence[str]:
+    """Return the sources of all stored events, sorted."""
+    return [name for (name,) in db.execute(_SOURCES).fetchall()]
 
 
 def _count_all(db: Database, source: str | None) -> int:
-    rows = db.execute(_ALL) if source is None else db.execute(_OF_SOURCE, (storable(source),))
-    return int(rows.fetchall()[0][0])
-
-
-def _newest_ms(db: Database, kind: str, source: str | None) -> int | None:
-    matches = re.compile(regular_expression(kind)).fullmatch
-    kinds = [each for each in (*KINDS, "other") if matches(each)]
-    if kind not in KINDS:
-        kinds.append("other")
-    where = None if source is None else storable(source)
-    newest: int | None = db.execute(_LAST, (kinds, where, where)).fetchall()[0][0]
-    return newest
+    sql = _ALL if source is None else _OF_SOURCE
+    return int(db.execute(sql, {"source": source}).fetchall()[0][0])

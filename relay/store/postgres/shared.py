@@ -8,6 +8,7 @@ import msgspec
 from relay.store.keyed_digests import PersonDigests, TokenDigests
 from relay.store.ordering import OrderingKeys
 from relay.store.postgres import orders
+from relay.store.postgres.conditions import PostgresConditions
 from relay.store.postgres.connection import Connection
 from relay.store.postgres.fences import Fences
 from relay.store.postgres.group_commit import GroupCommit
@@ -45,6 +46,10 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True):
     """This relay, among all that use the store; a new one at each start."""
     ended: Counter[str] = msgspec.field(default_factory=Counter)
     """Deliveries that this relay has ended since its start, by sink."""
+
+    @property
+    def conditions(self) -> PostgresConditions:
+        return PostgresConditions(self.digests)
 
     async def draw(self, table: str, /, column: str = "id") -> int:
         """Draw a number, which is missing from the table if it is not used in the end."""

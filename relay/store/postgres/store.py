@@ -111,7 +111,8 @@ class PostgresStore:
             PostgresPersonalDataSteps(shared), shared.digests, clock
         )
         self.quarantine = PostgresQuarantine(shared)
-        self.search = Search(shared.pager, search.queries(shared.digests), clock)
+        conditions = shared.conditions
+        self.search = Search(shared.pager, conditions, search.indexes(conditions), clock)
         self.reconstructions = PostgresReconstructions(
             shared,
             acceptance,

@@ -1,11 +1,8 @@
-"""Dead letters in SQLite, with numbers in memory that say which sinks have any."""
-
-from collections.abc import Sequence
+"""Discards in SQLite, which keep the numbers in memory up to date."""
 
 from relay.core.delivery import Status
-from relay.store.dead_letters import DeadLetter, DeadLetters, Keys, Reason
-from relay.store.selection import Selection
-from relay.store.sqlite import operator_queries
+from relay.store.dead_letters import DeadLetters, Keys
+from relay.store.sqlite.accept import last_number
 from relay.store.sqlite.driver import sqlite3
 from relay.store.sqlite.operator_writes import Moved
 from relay.store.sqlite.shared import SqliteRepository
@@ -22,25 +19,10 @@ WHERE event = ? AND sink = ? AND status = 'pending'
 
 
 class SqliteDeadLetters(SqliteRepository, DeadLetters):
-    """Keeps the numbers up to date."""
-
-    async def newest(self, selection: Selection, *, limit: int) -> Sequence[DeadLetter]:
-        sinks = self._sinks(selection)
-        return await self._searcher.read(
-            lambda db: operator_queries.dead_letters(db, selection, sinks=sinks, limit=limit)
-        )
-
-    async def reasons(self, selection: Selection) -> Sequence[Reason]:
-        return await self._searcher.read(lambda db: operator_queries.reasons(db, selection))
+    """Counts what it moves."""
 
     async def _last_event(self) -> int:
-        return (await self._reader.read(operator_queries.newest)).event
-
-    async def _keys(self, selection: Selection, *, up_to: int, limit: int) -> Keys:
-        sinks = self._sinks(selection)
-        return await self._searcher.read(
-            lambda db: operator_queries.dead(db, selection, sinks=sinks, up_to=up_to, limit=limit)
-        )
+        return await self._reader.read(last_number)
 
     async def _discard(self, keys: Keys, now_ms: int) -> int:
         moved = await self._writer.transact(
@@ -53,13 +35,6 @@ class SqliteDeadLetters(SqliteRepository, DeadLetters):
             lambda db: give_up(db, seq, sink, now_ms=now_ms), self._shared.count
         )
         return moved[sink, Status.DISCARDED] > 0
-
-    def _sinks(self, selection: Selection) -> list[str]:
-        """Return the selected sinks that have dead letters."""
-        tallies = self._shared.tallies.items()
-        return [
-            sink for sink, tally in tallies if tally[Status.DEAD] and selection.sink in (None, sink)
-        ]
 
 
 def discard(db: sqlite3.Connection, keys: Keys, now_ms: int) -> Moved:

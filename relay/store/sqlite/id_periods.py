@@ -71,10 +71,10 @@ IDS = f"({SOURCES}) AS k CROSS JOIN ids AS i"
 IN_INDEX = "i.period = k.period AND i.source = k.source"
 
 WITH_ID = f"""
-SELECT i.seq FROM {IDS} WHERE {IN_INDEX} AND i.id = ?
-UNION ALL SELECT seq FROM events WHERE {IS_OPEN} AND id = ?
+SELECT i.seq FROM {IDS} WHERE {IN_INDEX} AND i.id = :id
+UNION ALL SELECT seq FROM events WHERE {IS_OPEN} AND id = :id
 """
-"""The events with an id, a parameter that comes twice."""
+"""The events with an id."""
 
 _COUNT = f"""
 SELECT (SELECT count(*) FROM ids WHERE period < {_FRONTIER} >> {BITS} {{fits}})
@@ -82,7 +82,7 @@ SELECT (SELECT count(*) FROM ids WHERE period < {_FRONTIER} >> {BITS} {{fits}})
 """
 COUNT_ALL = _COUNT.format(fits="")
 """Number of all events; 10 to 50 ms for a million, because few of them are read."""
-COUNT_OF_SOURCE = _COUNT.format(fits="AND source = ?1")
+COUNT_OF_SOURCE = _COUNT.format(fits="AND source = :source")
 
 IN_PERIODS = """
 FROM json_each({periods}) AS p CROSS JOIN main.ids AS i

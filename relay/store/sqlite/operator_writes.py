@@ -15,16 +15,18 @@ Moved = Counter[tuple[str, Status]]
 """Changes of the numbers of deliveries, by sink and status."""
 
 TRIED_SINCE = """
-EXISTS (SELECT 1 FROM attempts a WHERE a.event = {event} AND a.sink = {sink} AND a.rowid > ?)
+EXISTS (
+    SELECT 1 FROM attempts a WHERE a.event = d.event AND a.sink = d.sink AND a.rowid > {attempt}
+)
 """
-"""Whether a delivery was tried after an attempt."""
+"""Whether one of `deliveries d` was tried after an attempt."""
 
 _STANDING = f"""
 SELECT d.status, json_group_array(e.seq), count(*)
 FROM json_each(?) AS w CROSS JOIN events e ON e.seq = w.value
 LEFT JOIN deliveries d ON d.event = e.seq AND d.sink = ?
 WHERE e.body IS NOT NULL AND d.replay IS NOT ?
-    AND NOT {TRIED_SINCE.format(event="d.event", sink="d.sink")}
+    AND NOT {TRIED_SINCE.format(attempt="?")}
 GROUP BY d.status
 """
 _ADD = """

@@ -8,9 +8,8 @@ many they are. The end of the first one releases the next, in the same transacti
 from collections.abc import Iterable
 
 from relay.store.keyed_digests import key
-from relay.store.ordering import OrderingKeys
+from relay.store.ordering import HELD_MS, OrderingKeys
 from relay.store.sqlite.driver import sqlite3
-from relay.store.tiers import HELD_MS
 
 TRIGGER = f"""
 CREATE TEMP TRIGGER pass_on AFTER UPDATE OF status ON main.deliveries

@@ -3,12 +3,11 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from relay.store.email_matcher import EmailMatcher
-from relay.store.events import AttemptRecord
+from relay.store.events import AttemptRecord, history
 from relay.store.personal_data import KeptRequest, Mention, View
 from relay.store.personal_data_parts import UNVERIFIED, Record
 from relay.store.rows import is_damaged
 from relay.store.sqlite.driver import sqlite3
-from relay.store.sqlite.operator_queries import history
 
 _UNREADABLE = """
 SELECT source, received_at, reason, coalesce(headers, x''), body, digest

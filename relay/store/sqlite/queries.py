@@ -6,9 +6,10 @@ import orjson
 
 from relay.core.delivery import Delivery, Status
 from relay.store import FirstDue, LeasedBatch, Tier
+from relay.store.ordering import HELD_MS
 from relay.store.rows import EVENT, event_of, is_damaged, within_bytes
 from relay.store.sqlite.driver import Row, snapshot, sqlite3
-from relay.store.tiers import HELD_MS, OF_TIER
+from relay.store.tiers import OF_TIER
 
 LEASE_BYTES_MAX = 4 << 20
 """Total size of bodies, in bytes, at which a lease ends."""

@@ -11,10 +11,10 @@ from typing import NamedTuple
 import msgspec
 
 from relay.store import StoreSettings
+from relay.store.audience.reads import LAST_COUNTED
 from relay.store.reconstructions import NAMED
 from relay.store.retention import STEP_BYTES, STEP_ROWS, Keep, Round, Times
 from relay.store.rows import within_bytes
-from relay.store.sqlite.conditions import COUNTED_TO
 from relay.store.sqlite.driver import Row, sqlite3
 
 VACUUM_PAGES = 200
@@ -28,7 +28,7 @@ _NAMING = f"AND json_array_length(e.report, '$.{NAMED}') > 0"
 _SETTLED = """
 NOT EXISTS (SELECT 1 FROM deliveries d WHERE d.event = e.seq AND d.status = 'pending')
 """
-_COUNTED = f"e.seq <= {COUNTED_TO}"
+_COUNTED = f"e.seq <= {LAST_COUNTED}"
 """Uncounted events stay until the audience has counted them."""
 
 _OLD = f"""

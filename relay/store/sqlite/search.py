@@ -1,46 +1,64 @@
-"""Queries of searches in SQLite."""
+"""Where a search in SQLite looks: which indexes list the events that may match."""
 
-from functools import partial
-
-from msgspec.structs import replace
-
-from relay.core.event import KINDS
-from relay.store.search import Plan, SearchQueries, seq_range
+from relay.store.dead_letters import sinks_by_state
+from relay.store.search import Candidates, Indexes, Listed, of_deliveries
 from relay.store.selection import Selection
-from relay.store.sqlite import operator_queries
-from relay.store.sqlite.candidates import Candidates
+from relay.store.sql import Condition
+from relay.store.sqlite.conditions import UNCOUNTED, WITH_PREFIX
 from relay.store.sqlite.driver import sqlite3
 from relay.store.sqlite.id_periods import COUNT_ALL as _ALL
 from relay.store.sqlite.id_periods import COUNT_OF_SOURCE as _OF_SOURCE
+from relay.store.sqlite.id_periods import IDS, IN_INDEX, IS_OPEN, WITH_ID
 
-_LAST = """
-SELECT max(last_at) FROM totals
-WHERE (kind GLOB ?1 OR kind = 'other' AND ?2) AND (?3 IS NULL OR source = ?3)
+REPLAYED_MAX = 10_000
+"""Deliveries of replays above which pending ones are not taken from their index, which is by time
+and has to be sorted."""
+PREFIXED_MAX = 1000
+"""Events with a prefix above which they are not taken from the index of ids, which has to be
+sorted."""
+
+_REPLAYED = f"""
+SELECT count(*) > {REPLAYED_MAX} FROM (
+    SELECT 1 FROM deliveries WHERE status = 'pending' AND replay IS NOT NULL
+    LIMIT {REPLAYED_MAX + 1}
+)
 """
+_PENDING = sinks_by_state(
+    "status = 'pending' AND replay IS NULL", "status = 'pending' AND replay IS NOT NULL"
+)
 
 
-def _plan(db: sqlite3.Connection, selection: Selection) -> Plan[sqlite3.Connection]:
-    return Plan(
-        # The candidates take the place of the list of all of a person's events.
-        replace(selection, person=None) if selection.id is None else selection,
-        Candidates.of(db, selection),
-        seq_range(db, selection, partial(_newest_ms, db)),
-    )
+def _candidates(db: sqlite3.Connection, selection: Selection) -> Candidates:
+    if (event_id := selection.id) is not None:
+        named = Condition(f"seq IN ({WITH_ID})", {"id": event_id})
+        return Candidates([Listed("events", "seq", named)])
+    if (prefix := selection.id_prefix) is not None:
+        values = {"id_prefix": prefix}
+        candidates = Candidates(
+            [
+                Listed(IDS, "i.seq", Condition(f"{IN_INDEX} AND i.{WITH_PREFIX}", values)),
+                Listed("events", "seq", Condition(f"{IS_OPEN} AND {WITH_PREFIX}", values)),
+            ]
+        )
+        if candidates.are_few(db, PREFIXED_MAX):
+            return candidates
+    if (person := selection.person_number) is not None:
+        # An index of people would cost a page per event when the audience is counted, and
+        # these rows are so small that a search gets through them quickly.
+        of = {"person": person}
+        counted = Listed("audience", "event", Condition("person = :person", of))
+        uncounted = Listed("events", "seq", Condition(UNCOUNTED, of))
+        return Candidates([counted, uncounted], is_counted=False)
+    if selection.status == "dead":
+        return of_deliveries(db, selection.sink)
+    if selection.status == "pending" and not db.execute(_REPLAYED).fetchone()[0]:
+        return of_deliveries(db, selection.sink, _PENDING)
+    return Candidates()
 
 
 def _count_all(db: sqlite3.Connection, source: str | None) -> int:
-    row = db.execute(_ALL) if source is None else db.execute(_OF_SOURCE, (source,))
+    row = db.execute(_ALL) if source is None else db.execute(_OF_SOURCE, {"source": source})
     return int(row.fetchone()[0])
 
 
-def _newest_ms(db: sqlite3.Connection, kind: str, source: str | None) -> int | None:
-    newest: int | None = db.execute(_LAST, (kind, kind not in KINDS, source)).fetchone()[0]
-    return newest
-
-
-QUERIES = SearchQueries(
-    plan=_plan,
-    events=operator_queries.events,
-    count=operator_queries.count,
-    count_all=_count_all,
-)
+INDEXES = Indexes(_candidates, _count_all)

@@ -12,6 +12,7 @@ from relay.store.keyed_digests import PersonDigests, TokenDigests
 from relay.store.ordering import OrderingKeys
 from relay.store.repository import Repository
 from relay.store.sql import Database
+from relay.store.sqlite.conditions import SqliteConditions
 from relay.store.sqlite.disk import Room
 from relay.store.sqlite.driver import Connection
 from relay.store.sqlite.group_commit import GroupCommit
@@ -49,6 +50,10 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True):
     superseded: dict[int, Collection[str]] = msgspec.field(default_factory=dict)
     """Reconstructions that are being superseded, by the numbers of their events: the sinks that
     keep their delivery. Those of other sinks must not be leased."""
+
+    @property
+    def conditions(self) -> SqliteConditions:
+        return SqliteConditions()
 
     @property
     def background(self) -> GroupCommit:

@@ -43,7 +43,6 @@ from relay.store.sqlite import (
     disk,
     driver,
     due,
-    operator_queries,
     preflight,
     queries,
     retention,
@@ -124,14 +123,12 @@ class SqliteStore:
         self.dead_letters = SqliteDeadLetters(shared)
         self.replays = SqliteReplays(shared, self._withdrawals)
         self.paused_sinks = PausedSinks(shared)
-        self.search = Search(shared.pager, search.QUERIES, clock)
+        self.search = Search(shared.pager, shared.conditions, search.INDEXES, clock)
         self.audit = Audit(shared)
         self.absences = SqliteAbsences(shared)
         self.audience = SqliteAudience(shared)
         self.reconstructions = SqliteReconstructions(shared, accept, self.audience)
-        self.statistics = Statistics(
-            shared, clock, last=partial(shared.reader.read, operator_queries.newest)
-        )
+        self.statistics = Statistics(shared, clock, last=self.events.newest)
         self.personal_data = StepwisePersonalData(
             SqlitePersonalDataSteps(shared), shared.digests, clock
         )

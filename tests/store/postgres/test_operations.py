@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, cast
 from uuid import uuid4
 
@@ -12,20 +13,18 @@ from msgspec import structs
 from msgspec.structs import fields
 from psycopg import sql
 
-from relay.store import Store, replays
+from relay.store import Store, dead_letters, replays
 from relay.store.ownership import MAINTENANCE
-from relay.store.postgres import (
-    candidates,
-    dead_letters,
-    missed,
-    operator_queries,
-    operator_writes,
-)
+from relay.store.postgres import conditions, operator_writes, search
+from relay.store.postgres import dead_letters as postgres_dead_letters
+from relay.store.postgres.dialect import translated
 from relay.store.postgres.driver import Database
 from relay.store.postgres.opening import open_store
 from relay.store.postgres.shared import Shared
 from relay.store.replays import Opening, PlannedDelivery
+from relay.store.search import Listed
 from relay.store.selection import Selection
+from relay.store.sql import Condition, Sql
 from tests.conftest import NOW_MS, ManualClock
 from tests.store.conformance import OTHER, TAKES, accept, lease
 from tests.store.places import OnlyRelay, PostgresPlace
@@ -92,7 +91,10 @@ async def test_a_write_that_runs_twice_says_each_time_what_was_done(store: Store
     await accept(store, event("a"), event("b"))
     await settle(store, "dead")
     letters = [(1, "sales")]
-    assert await twice(store, lambda db: dead_letters.discard(db, letters, NOW_MS)) == [1, 1]
+    assert await twice(store, lambda db: postgres_dead_letters.discard(db, letters, NOW_MS)) == [
+        1,
+        1,
+    ]
     begun = await replay(store, Selection(), 1)
     step = Opening(begun.id, [PlannedDelivery(2, "sales", "key")], 2, NOW_MS)
     opened = await twice(
@@ -100,7 +102,7 @@ async def test_a_write_that_runs_twice_says_each_time_what_was_done(store: Store
     )
     assert [each.opened for each in opened] == [2, 2]
     given_up = await twice(
-        store, lambda db: dead_letters.give_up(db, 2, "sales", now_ms=NOW_MS + 1)
+        store, lambda db: postgres_dead_letters.give_up(db, 2, "sales", now_ms=NOW_MS + 1)
     )
     assert given_up == [True, True]
     assert not await store.dead_letters.give_up(1, "crm", now_ms=NOW_MS)
@@ -210,8 +212,8 @@ async def test_a_character_that_cannot_be_stored_hides_no_other_value_of_the_bod
 async def test_missed_events_are_found_in_steps(
     store: Store, monkeypatch: pytest.MonkeyPatch, rows: int, size: int
 ) -> None:
-    monkeypatch.setattr(missed, "STEP_ROWS", rows)
-    monkeypatch.setattr(missed, "STEP_BYTES", size)
+    monkeypatch.setattr(conditions, "STEP_ROWS", rows)
+    monkeypatch.setattr(conditions, "STEP_BYTES", size)
     await accept(store, *(event(f"e{n}") for n in range(9)))
     await accept(store, event("both"), verdicts=[TAKES, OTHER])
     selection = Selection(outcome="missed", sink="crm")
@@ -233,24 +235,34 @@ async def test_a_step_of_a_replay_ends_when_its_bodies_are_large(
     assert [each.seq for each in chosen] == [1, 2]
 
 
-_LISTED = candidates.Listed("relay.deliveries", "event", "sink = %s AND status = 'dead'", ("a",))
+_LISTED = Listed(
+    "main.deliveries", "event", Condition("sink = :sink AND status = 'dead'", {"sink": "a"})
+)
+_WITHIN = _LISTED.within(range(9))
+_OF_ONE = {"sink": "a", "up_to": 9, "limit": 9}
 
 
 @pytest.mark.parametrize(
     ("text", "values", "index"),
     [
-        (operator_queries._DEAD.format(fits="TRUE"), (["a"], 9), "deliveries_dead"),
-        (operator_queries._SINKS.format(belongs="status = 'dead'"), (), "deliveries_dead"),
-        (operator_queries._SOURCES, (), "events_source_id_key"),
+        (dead_letters._NEWEST.by({}), _OF_ONE, "deliveries_dead"),
+        (dead_letters._KEYS.by({}), _OF_ONE, "deliveries_dead"),
+        *zip(dead_letters.DEAD.values(), repeat({}), ["deliveries_dead"]),
+        *zip(
+            search._PENDING.values(),
+            repeat({}),
+            ["deliveries_due", "deliveries_replayed", "deliveries_tried"],
+        ),
+        (search._SOURCES, {}, "events_source_id_key"),
         (operator_writes._OF_CANCELLED, (1, 0, 9), "deliveries_of_replay"),
-        (_LISTED.within(range(9))[0], ("a", 0, 9), "deliveries_dead"),
+        (Sql(_WITHIN.sql), _WITHIN.values, "deliveries_dead"),
     ],
 )
 async def test_frequent_reads_use_an_index(
     store: Store,
     postgres_place: PostgresPlace,
     text: str,
-    values: tuple[Any, ...],
+    values: Any,
     index: str,
 ) -> None:
     del store
@@ -258,10 +270,11 @@ async def test_frequent_reads_use_an_index(
     postgres_place.rows("""INSERT INTO relay.deliveries (event, sink, status, due_at, settled_at)
     SELECT n, 'a', 'dead', n, n FROM generate_series(1, 2000) AS n""")
     postgres_place.rows("ANALYZE relay.deliveries")
+    native = translated(text) if isinstance(text, Sql) else text
     # Of an empty table, and of a small one, every plan is as good.
     options = "-c enable_seqscan=off -c enable_bitmapscan=off"
     with psycopg.connect(postgres_place.server.dsn, options=options) as db:
-        asked = f"EXPLAIN {text.replace('relay.', f'{name}.')}".encode()
+        asked = f"EXPLAIN {native.replace('relay.', f'{name}.')}".encode()
         plan = "\n".join(line for (line,) in db.execute(asked, values))
     assert f"using {index}" in plan
     assert "Seq Scan" not in plan

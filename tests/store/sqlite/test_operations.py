@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from relay.core.errors import StoreError
+from relay.store import dead_letters
 from relay.store.selection import Selection
-from relay.store.sqlite import operator_queries
 from relay.store.sqlite.store import SqliteStore
 from tests.conftest import NOW_MS
 from tests.store.conformance import accept, lease, settlement
@@ -18,9 +18,10 @@ from tests.store.test_operations import event, replay, settle, statuses, until_w
 
 
 async def test_all_dead_letters_are_counted_from_an_index_alone(store: SqliteStore) -> None:
-    sql = operator_queries._REASONS.format(join="", fits="d.sink = ? AND d.status = ?")
+    values = {"sink": "sales", "outcome": "dead"}
+    sql = dead_letters._REASONS.by(values)
     with closing(sqlite3.connect(store.path)) as db:
-        plan = str(db.execute(f"EXPLAIN QUERY PLAN {sql}", ("sales", "dead")).fetchall())
+        plan = str(db.execute(f"EXPLAIN QUERY PLAN {sql}", values).fetchall())
     assert "COVERING INDEX deliveries_reasons" in plan
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 import pytest
 
 from relay.core.config_values import Size
-from relay.store.ordering import OrderingKeys
+from relay.store.ordering import HELD_MS, OrderingKeys
 from relay.store.rows import digest
 from relay.store.sqlite import accept as acceptance
 from relay.store.sqlite import ordering, queries, schema, settle
@@ -18,7 +18,6 @@ from relay.store.sqlite.known_ids import KnownIds
 from relay.store.sqlite.opening import open_store
 from relay.store.sqlite.settings import SqliteSettings
 from relay.store.sqlite.store import SqliteStore
-from relay.store.tiers import HELD_MS
 from relay.store.totals import Totals
 from tests.conftest import NOW_MS, ManualClock
 from tests.store.conformance import accept, event, lease, settlement
