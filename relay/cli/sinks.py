@@ -111,17 +111,26 @@ def discard(client: AdminClient, *, name: str, **selection: str | None) -> Outpu
 
 @sinks.command()
 @name_argument
+@click.option("--send", is_flag=True, help="Send a marked sample, which arrives.")
+@click.option("--event", metavar="KIND", help="The sample's kind; default: the first it takes.")
 @relay_command
-def test(client: AdminClient, *, name: str) -> Output:
-    """Connect to a sink's destination without sending an event.
+def test(client: AdminClient, *, name: str, send: bool, event: str | None) -> Output:
+    """Connect to a sink's destination, without sending an event or with a sample.
+
+    A sample is marked as a test; it is not stored, and neither counted nor tried again.
 
     Exits 0 if it was reached, 1 if not, or if its response would fail an event.
     """
-    result = client.post(_url(name, "test"))
-    if result["reached"]:
-        text = check_passed(result["found"])
-    else:
+    if event is not None and not send:
+        raise click.UsageError("--event names the sample that --send sends; give both.")
+    body = {"event": event} if send else None
+    result = client.post(_url(name, "sample" if send else "test"), body)
+    if not result["reached"]:
         text = check_failed(result["reason"], result["status"], result["result"])
+    elif send:
+        text = safe(f"taken ({result['found']})")
+    else:
+        text = check_passed(result["found"])
     return Output(result, [f"{name}: {text}"], ok=result["reached"])
 
 

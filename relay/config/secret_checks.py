@@ -10,6 +10,7 @@ from relay.config.table import FAULTY, Findings, KeyPath, Table
 from relay.core.authentication import SourceSettings
 from relay.core.config_values import Secret
 from relay.core.errors import Fault
+from relay.outbound.template import is_template
 
 SECRET_SHORT_BYTES = 16
 SIGNING_PREFIX = "whsec_"
@@ -57,7 +58,9 @@ def check_signing(sinks: Sequence[Table], findings: Findings) -> None:
         for name, value in (sink.get("headers") or {}).items():
             place = sink.at("headers").key(name)
             is_known = any(warning.path == place.text for warning in findings.warnings)
-            if value is not FAULTY and not is_known and is_placeholder(_without_scheme(value)):
+            if value is FAULTY or is_known or is_template(value.reveal()):
+                continue
+            if is_placeholder(_without_scheme(value)):
                 findings.warn(place, _PLACEHOLDER)
         oauth2 = sink.get("oauth2")
         secret = oauth2.get("client_secret") if isinstance(oauth2, Table) else None

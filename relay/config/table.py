@@ -14,9 +14,10 @@ import msgspec
 from relay.config import text_checks
 from relay.config.document import References
 from relay.core import config_values
-from relay.core.config_values import Secret
+from relay.core.config_values import Secret, SecretTemplate
 from relay.core.errors import ConfigError, Fault
 from relay.core.setting_errors import suggestion
+from relay.outbound.template import is_template
 
 FAULTY: Final = object()
 """Marks an unreadable value, so that the other values are still checked."""
@@ -27,6 +28,7 @@ Rules = Mapping[str, Callable[[Any], str | None]]
 """Checks by key (`server.listen`, `source[].path`): return the fault of a value, or None."""
 
 _KIND_NAMES: dict[type, str] = {list: "a list", dict: "a table"}
+_REFERABLE = 'a value in quotes, "env:NAME" or "file:/path"'
 _TYPE_NAMES: dict[Any, str] = {
     str: "text in quotes",
     int: "a whole number",
@@ -35,7 +37,8 @@ _TYPE_NAMES: dict[Any, str] = {
     tuple: "a list in [brackets]",
     list: "a list in [brackets]",
     dict: "a table",
-    Secret: 'a value in quotes, "env:NAME" or "file:/path"',
+    Secret: _REFERABLE,
+    SecretTemplate: _REFERABLE,
 }
 
 
@@ -197,7 +200,9 @@ class TableReader:
     def _examine(self, raw: str, value: object, place: KeyPath) -> None:
         found: Iterable[text_checks.TextFinding] = ()
         if isinstance(value, Secret):
-            found = text_checks.of_secret(raw, value.reveal(), self._environ)
+            may_fill = isinstance(value, SecretTemplate) and is_template(value.reveal())
+            check = text_checks.of_template if may_fill else text_checks.of_secret
+            found = check(raw, value.reveal(), self._environ)
         elif type(value) is str:
             found = text_checks.of_text(raw, self._environ)
         for message, is_certain in found:
@@ -266,6 +271,8 @@ def _expected(kind: Any) -> str:
         return _expected(get_args(kind)[0])
     if get_origin(kind) is Literal:
         return " or ".join(json.dumps(choice) for choice in get_args(kind))
+    if get_origin(kind) is UnionType:
+        return " or ".join(map(_expected, get_args(kind)))
     return _TYPE_NAMES.get(get_origin(kind) or kind, "another kind of value")
 
 
@@ -273,10 +280,11 @@ def _message(raw: object, kind: Any, error: msgspec.ValidationError) -> str:
     text = str(error).partition(" - at `$")[0]
     if _holds_secret(kind):
         # Never show the value: it may be the secret in a wrong form.
-        return text if isinstance(raw, str) and kind is Secret else f"expected {_expected(kind)}"
+        is_text = isinstance(raw, str) and isinstance(kind, type) and issubclass(kind, Secret)
+        return text if is_text else f"expected {_expected(kind)}"
     if text.startswith("expected "):
         return f"{text}, found {describe(raw)}"
-    if (get_origin(kind) or kind) in _TYPE_NAMES or get_origin(kind) is Literal:
+    if (get_origin(kind) or kind) in (*_TYPE_NAMES, Literal, UnionType):
         return f"expected {_expected(kind)}, found {describe(raw)}"
     return f"{text[:1].lower()}{text[1:]}, found {describe(raw)}"
 
@@ -284,4 +292,6 @@ def _message(raw: object, kind: Any, error: msgspec.ValidationError) -> str:
 def _holds_secret(kind: Any) -> bool:
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         return any(_holds_secret(field.type) for field in msgspec.structs.fields(kind))
-    return kind is Secret or any(_holds_secret(argument) for argument in get_args(kind))
+    if isinstance(kind, type) and issubclass(kind, Secret):
+        return True
+    return any(_holds_secret(argument) for argument in get_args(kind))

@@ -59,6 +59,11 @@ def of_secret(written: str, value: str, environ: Mapping[str, str]) -> Iterator[
     yield from _remains(value, _ORIGIN.match(written))
 
 
+def of_template(written: str, value: str, _: Mapping[str, str]) -> Iterator[TextFinding]:
+    """Examine a value that holds a template, which its compiler examines for itself."""
+    yield from _remains(value, _ORIGIN.match(written))
+
+
 def of_text(written: str, environ: Mapping[str, str]) -> Iterator[TextFinding]:
     """Examine the value of a key that takes no references."""
     if (reference := re.fullmatch(r"env:([A-Za-z_]\w*)|file:(/\S+)", written, re.ASCII)) is None:

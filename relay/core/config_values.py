@@ -201,6 +201,26 @@ class Secret:
         return hash(self._value)
 
 
+class SecretTemplate(Secret):
+    """A secret in which templates may stand; it knows whether the config holds it, or refers to it.
+
+    What a reference gives is another program's text, in which braces may be a password's.
+    """
+
+    __slots__ = ("is_reference",)
+
+    def __init__(self, value: str, *, is_reference: bool = False) -> None:
+        super().__init__(value)
+        self.is_reference = is_reference
+
+    @classmethod
+    def resolve(
+        cls, text: str, environ: Mapping[str, str] = os.environ, read: Read = read_bytes
+    ) -> Self:
+        value = Secret.resolve(text, environ, read).reveal()
+        return cls(value, is_reference=text.startswith(("env:", "file:")))
+
+
 def decode(
     kind: type[Any],
     value: object,
@@ -211,14 +231,15 @@ def decode(
 
     Raises ValueError with the expected form.
     """
-    if kind not in (Duration, Moment, Size, Rate, Secret, Address, Network):
+    if kind not in (Duration, Moment, Size, Rate, Secret, SecretTemplate, Address, Network):
         raise ValueError(f"no such setting type: {kind.__name__}")
     if kind is Moment:
         return Moment.parse(value)
-    if kind is Secret:
-        if not isinstance(value, str):
+    if issubclass(kind, Secret):
+        text = value if isinstance(value, str) else None
+        if text is None:
             raise ValueError("expected text in quotes")
-        return Secret.resolve(value, environ, read)
+        return kind.resolve(text, environ, read)
     # A value of another type fails like empty text, with the expected form.
     return kind.parse(value if isinstance(value, str) else "")
 

@@ -8,6 +8,7 @@ from random import Random
 from typing import Any
 
 import orjson
+from msgspec.structs import replace
 
 from relay.core.event import (
     KINDS,
@@ -17,10 +18,25 @@ from relay.core.event import (
     VIDEO_WATCHED,
     WEBHOOK_TEST,
     Event,
+    rfc3339,
 )
+from relay.core.watch_history import WatchedVideo, WatchHistory
 
 CREATED_AT = "2026-03-02T09:30:00.000Z"
 _CREATED_AT_MS = 1_772_443_800_000
+
+WATCHED = WatchHistory.of(
+    [
+        WatchedVideo(
+            id="vid_sample",
+            title="Product tour in four minutes",
+            milestone="75%",
+            last_ms=_CREATED_AT_MS,
+        ),
+        WatchedVideo(id="vid_untitled"),
+    ]
+)
+"""What a sample's person has watched."""
 
 _PEOPLE = (
     ("ada.moreau", "Ada Moreau"),
@@ -54,6 +70,9 @@ _FIELDS = (
     ("message", ("Please call me next week.", "Do you offer a trial?\nWe are a team of nine.")),
     ("newsletter", (True, False)),
 )
+_MARKED = frozenset({"name", "title"})
+"""Fields that a person reads first."""
+
 _SIZES = ((1280, 720), (1920, 1080), (1080, 1920), (3840, 2160))
 _FAULTS = (
     "The file has no video or audio track.",
@@ -89,6 +108,22 @@ def event(
         body=body(kind, event_id=event_id, created_at=created_at, random=random),
         headers=b"content-type: application/json\r\nuser-agent: Service-Webhooks/1\r\n",
     )
+
+
+def marked(kind: str, *, source: str, event_id: str, at_ms: int) -> Event:
+    """Return a sample that people recognise as a test; raises ValueError as `body` does."""
+    sample = event(kind, source=source, event_id=event_id, created_at=rfc3339(at_ms))
+    document = sample.document()
+    _mark(document["data"])
+    return replace(sample, received_ms=at_ms, body=orjson.dumps(document))
+
+
+def _mark(data: dict[str, Any]) -> None:
+    for name, value in data.items():
+        if isinstance(value, dict):
+            _mark(value)
+        elif name in _MARKED:
+            data[name] = f"[TEST] {value}"
 
 
 def series(kind: str, *, source: str = "sample") -> tuple[Event, ...]:

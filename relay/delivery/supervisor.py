@@ -13,7 +13,7 @@ from relay.core.acceptance import Backpressure
 from relay.core.backlog_trend import BacklogTrend, Sample
 from relay.core.clock import Clock
 from relay.core.config_values import Duration
-from relay.core.delivery import Delivery
+from relay.core.delivery import Delivery, SinkResponse
 from relay.core.errors import StoreError, StoreUnavailable
 from relay.core.event import Event
 from relay.core.sink import Enricher, Sink, SinkSettings
@@ -437,10 +437,14 @@ class DispatcherSupervisor:
         """Reach the destination without an event, as `Sink.check` does; also raises KeyError."""
         return await self._members[name].check()
 
+    async def send_apart(self, name: str, event: Event) -> SinkResponse:
+        """Send an event that is not in the store; raises as `Sink.send` does, and KeyError."""
+        return await self._members[name].send_apart(event)
+
     def render(self, name: str, event: Event) -> Mapping[str, Any]:
         """Return the message that a sink would send, with secrets masked.
 
-        Raises KeyError, and SinkError if its template fails on this event.
+        Raises KeyError, and InvalidTemplate or SinkError if its template fails on this event.
         """
         return self._members[name].sink.render(event)
 

@@ -1,23 +1,21 @@
 """Headers of a queue message, and the template of its destination."""
 
-import re
 from collections.abc import Callable, Iterator
 from typing import Literal, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from relay.core import sample_events
 from relay.core.errors import InvalidRule, InvalidTemplate, Refused
-from relay.core.event import KINDS, Event, rfc3339
+from relay.core.event import KINDS, LEAD_CAPTURED, Event, rfc3339
 from relay.core.routing import Route
 from relay.core.sink import SinkSettings
 from relay.outbound import cloudevents, watched
-from relay.outbound.template import Escape, Template, escaping
+from relay.outbound.template import Escape, Template, escaping, is_template, literal_prefix
 
 Format = Literal["raw", "cloudevents"]
 """Both leave the body byte for byte as received; `cloudevents` adds the binding's headers."""
-
-_MARK = re.compile(r"\{[{%#]")
 
 
 def headers(event: Event, form: Format, *, prefix: str) -> dict[str, str]:
@@ -53,7 +51,7 @@ class MessageTarget:
         self.source = source
         self._key = key
         self._template: Template | None = None
-        if _MARK.search(source) is None:
+        if not is_template(source):
             return
         try:
             self._template = Template(source, write=escaping(escape))
@@ -121,7 +119,7 @@ class DestinationTemplate(MessageTarget):
         super().__init__(source, key=key, escape=naming.escape)
         self._naming = naming
         self._reserved = tuple(row.prefix for row in naming.reserved)
-        self._fixed = _MARK.split(source, maxsplit=1)[0]
+        self._fixed = literal_prefix(source)
         """The operator's own text before the first value of an event."""
         fault = None if self.is_template else self._fault(source)
         if fault is not None:
@@ -161,12 +159,15 @@ def optional(source: str | None, settings: SinkSettings, *, key: str) -> Message
 
 
 def samples(settings: SinkSettings) -> Iterator[Event]:
-    """Yield every sample that the sink would be sent."""
+    """Yield every sample that the sink would be sent, one with `enrich` also with a history."""
     try:
         route = Route(settings.name, events=settings.events, when=settings.when)
     except InvalidRule:  # the config reports it
         return
     for kind in KINDS:
         for sample in sample_events.series(kind):
-            if route.evaluate(sample).outcome == "takes":
-                yield sample
+            if route.evaluate(sample).outcome != "takes":
+                continue
+            yield sample
+            if settings.enrich and sample.kind == LEAD_CAPTURED:
+                yield replace(sample, watch_history=sample_events.WATCHED)

@@ -4,33 +4,62 @@ Templates come from the config only, never from an event, so the sandbox protect
 from attackers (dependencies.md, section 4).
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cache
+from functools import cache, cached_property
 from traceback import walk_tb
 from typing import Any
 
-import orjson
-from jinja2 import TemplateSyntaxError, Undefined, UndefinedError, nodes, pass_context
+from jinja2 import TemplateSyntaxError, UndefinedError, nodes, pass_context
 from jinja2.exceptions import SecurityError
 from jinja2.meta import find_undeclared_variables
 
 from relay.core.errors import InvalidTemplate
-from relay.core.event import KINDS, Event
-from relay.outbound.template_environment import BUDGET, OUTPUT_MAX, RenderBudget, TemplateSandbox
+from relay.core.event import KINDS, Event, rfc3339
+from relay.outbound import watched
+from relay.outbound.template_environment import BUDGET, RenderBudget, TemplateSandbox
+from relay.outbound.template_filters import FILTERS, Json, text_of
 
-NAMES = ("createdAt", "data", "event", "id", "reconstructed", "source")
-"""Names in a template: the envelope's fields, and the source's name in the config."""
+NAMES = ("createdAt", "data", "event", "id", "received", "reconstructed", "source", "watched")
+"""Names in a template: the envelope's fields, and what the relay knows of the event."""
+
+PERSONAL = frozenset({"data", "watched"})
+"""Names below which personal data may stand."""
 
 _OF_A_KIND = frozenset({"event", "source"})
 """A template with only these names renders the same for all events of a kind and source."""
 
+_MARK = re.compile(r"\{[{%#]")
+
 Escape = Callable[[str], str]
+
+
+def is_template(text: str) -> bool:
+    """Whether a text holds an expression, a statement or a comment."""
+    return _MARK.search(text) is not None
+
+
+def literal_prefix(text: str) -> str:
+    """Return what stands before the first expression, statement or comment."""
+    return _MARK.split(text, maxsplit=1)[0]
 
 
 class Value(str):
     """The output of an expression; all other pieces of an output are the author's own text."""
 
-    __slots__ = ()
+    __slots__ = ("json",)
+
+    json: str | None
+    """The JSON value that it is by its type; None for a text or a number."""
+
+    @classmethod
+    def of(cls, value: object) -> "Value":
+        """Write a value as text; raises InvalidTemplate for one that has none."""
+        text = text_of(value)
+        written = cls(text)
+        is_json = isinstance(value, bool | list | dict | Json)
+        written.json = "null" if value is None else text if is_json else None
+        return written
 
     def __str__(self) -> str:
         """Jinja calls `str` on each output, and must keep the type."""
@@ -53,6 +82,28 @@ def escaping(escape: Escape) -> Write:
 _BARRED_FILTERS = ("e", "escape", "forceescape", "safe", "urlize", "xmlattr")
 
 
+class Rendering:
+    """One event for the templates of one message: they share its names, and their limits."""
+
+    def __init__(self, event: Event) -> None:
+        self.event = event
+        self.budget = RenderBudget()
+
+    @cached_property
+    def names(self) -> dict[str, Any]:
+        """The values of `NAMES`, and the budget."""
+        event = self.event
+        document, history = event.document(), event.watch_history
+        return {
+            **{name: document.get(name) for name in ("createdAt", "data", "event", "id")},
+            "received": rfc3339(event.received_ms),
+            "reconstructed": event.reconstructed,
+            "source": event.source,
+            "watched": None if history is None else watched.document(history),
+            BUDGET: self.budget,
+        }
+
+
 class Template:
     """One compiled template.
 
@@ -64,39 +115,43 @@ class Template:
         """Raises InvalidTemplate with the line and its fault."""
         self._source = source
         self._write = write
-        self._template, names = _compile(source, _environment())
-        self._is_same_for_kind = names is not None and names <= _OF_A_KIND
+        self._template, names, is_random = _compile(source, _environment())
+        self.is_personal = not names.isdisjoint(PERSONAL)
+        """Whether its output may hold personal data."""
+        self._is_same_for_kind = names <= _OF_A_KIND and not is_random
         self._known: dict[tuple[str, str], str] = {}
 
     def render(self, event: Event) -> str:
         """Render for one event; raises InvalidTemplate, whose text holds none of its values."""
-        if not self._is_same_for_kind or event.kind not in KINDS:
-            return self._try(event)
-        place = (event.kind, event.source)
-        if place not in self._known:
-            self._known[place] = self._try(event)
-        return self._known[place]
+        known = self._known.get((event.kind, event.source))
+        return self.fill(Rendering(event)) if known is None else known
 
-    def _try(self, event: Event) -> str:
+    def fill(self, rendering: Rendering) -> str:
+        """Render as a part of a message; raises as `render` does."""
+        event = rendering.event
+        place = (event.kind, event.source)
+        known = self._known.get(place)
+        if known is not None:
+            rendering.budget.write(len(known))
+            return known
+        written = self._try(rendering)
+        if self._is_same_for_kind and event.kind in KINDS:
+            self._known[place] = written
+        return written
+
+    def _try(self, rendering: Rendering) -> str:
         try:
-            return self._fill(event)
+            return self._fill(rendering)
         except Exception as error:  # noqa: BLE001  a template can raise whatever Python can
             reason = _at_line(_line(error), self._reason(error))
         # Raised outside the handler, so that it does not refer to the first error and its values.
         raise InvalidTemplate(reason)
 
-    def _fill(self, event: Event) -> str:
-        document = event.document()
-        names = {name: document.get(name) for name in NAMES}
-        names |= {"source": event.source, "reconstructed": event.reconstructed}
-        names[BUDGET] = RenderBudget()
+    def _fill(self, rendering: Rendering) -> str:
         written: list[str] = []
-        size = 0
-        for piece in self._write(self._template.generate(names)):
+        for piece in self._write(self._template.generate(rendering.names)):
             written.append(piece)
-            size += len(piece)
-            if size > OUTPUT_MAX:
-                raise InvalidTemplate(f"the output is longer than {OUTPUT_MAX} characters")
+            rendering.budget.write(len(piece))
         return "".join(written)
 
     def _reason(self, error: Exception) -> str:
@@ -118,13 +173,12 @@ def _environment() -> TemplateSandbox:
     # With a context, because Jinja would otherwise treat a constant expression as literal text.
     @pass_context
     def finalize(_: Any, value: Any) -> Value:
-        return Value(_text(value))
+        return Value.of(value)
 
     environment = TemplateSandbox(finalize)
     for name in _BARRED_FILTERS:
         environment.filters.pop(name)
-    # Jinja's own marks its output as escaped for HTML.
-    environment.filters["tojson"] = _json
+    environment.filters |= FILTERS
     return environment
 
 
@@ -156,27 +210,8 @@ def _first(body: Sequence[nodes.Node]) -> Iterator[nodes.Node]:
             yield from _first(getattr(node, field, None) or ())
 
 
-def _text(value: object) -> str:
-    match value:
-        case str():
-            return value
-        case None:
-            return ""
-        case bool() | list() | dict():
-            return _json(value)
-        case Undefined():
-            return str(value)
-    if callable(value) or isinstance(value, Iterator) or type(value).__repr__ is object.__repr__:
-        raise InvalidTemplate("it outputs what has no text: a function, or items one by one")
-    return str(value)
-
-
-def _json(value: object) -> str:
-    return orjson.dumps(value).decode()
-
-
-def _compile(source: str, environment: TemplateSandbox) -> tuple[Any, frozenset[str] | None]:
-    """Return the compiled template and the names that it uses; None if its output is random."""
+def _compile(source: str, environment: TemplateSandbox) -> tuple[Any, frozenset[str], bool]:
+    """Return the compiled template, the names that it uses, and whether its output is random."""
     try:
         tree = environment.parse(source)
         names = frozenset(find_undeclared_variables(tree))
@@ -188,7 +223,7 @@ def _compile(source: str, environment: TemplateSandbox) -> tuple[Any, frozenset[
             template = environment.from_tree(tree)
             # Jinja copies them for every event, and copying its own mapping is slow.
             template.globals = dict(template.globals)
-            return template, None if is_random else names
+            return template, names, is_random
         reason = _unknown_name(tree, unknown)
     except TemplateSyntaxError as error:
         reason = _at_line(error.lineno, error.message or "not a template")

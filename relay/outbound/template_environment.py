@@ -15,7 +15,7 @@ from relay.core.errors import InvalidTemplate
 from relay.outbound import template_growth as growth
 
 OUTPUT_MAX = 65_536
-"""Maximum length of an output, and of a repetition, in characters or items."""
+"""Maximum length of all outputs of a rendering, and of a repetition, in characters or items."""
 
 LOOPS_MAX = 5_000
 """Maximum number of times that all loops of a template together may run for one event."""
@@ -37,11 +37,12 @@ _JINJAS_OWN = frozenset({"_block_vars", "_loop_vars"})
 
 
 class RenderBudget:
-    """What one rendering may still do."""
+    """What one rendering may still do, by however many templates."""
 
     def __init__(self) -> None:
         self._runs = 0
         self._grown = 0
+        self._written = 0
 
     def run(self) -> None:
         """Count one more run of a loop."""
@@ -57,12 +58,24 @@ class RenderBudget:
         if self._grown > GROWN_TOTAL_MAX:
             raise InvalidTemplate(f"it makes more than {GROWN_TOTAL_MAX} characters or items")
 
+    def write(self, size: int) -> None:
+        """Count the characters of an output."""
+        self._written += size
+        if self._written > OUTPUT_MAX:
+            raise InvalidTemplate(f"the output is longer than {OUTPUT_MAX} characters")
+
 
 class _Missing(StrictUndefined):
-    """Fails at every use with the bare name; the template decides whether it may be shown."""
+    """Fails at every use with the bare name; the template decides whether it may be shown.
+
+    What is below a missing name is the same missing one, so that `| default` ends any path.
+    """
 
     def __init__(self, hint: str | None = None, **what: Any) -> None:
         super().__init__(str(what["name"]) if "name" in what else hint, **what)
+
+    def __getitem__(self, _: Any) -> Any:
+        return self
 
 
 class _Values(ImmutableSandboxedEnvironment):

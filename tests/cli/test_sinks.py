@@ -64,6 +64,54 @@ async def test_a_harmless_response_is_shown_and_exits_with_0(tmp_path: Path, sta
     assert detail.startswith(f"{status} to OPTIONS")
 
 
+async def test_a_sample_arrives_marked_and_is_not_stored(tmp_path: Path) -> None:
+    async with StubServer() as destination, working(tmp_path, destination) as relay:
+        sent = await run("sinks test crm --send", relay)
+        (lead,) = destination.requests
+        document = json.loads(lead.body)
+        assert document["event"] == "lead.captured"
+        assert document["id"].startswith("evt_test_")
+        assert document["data"]["name"].startswith("[TEST] ")
+        assert document["data"]["video"]["title"].startswith("[TEST] ")
+        assert (sent.exit_code, sent.stdout) == (
+            *(0, f"crm: taken (200 to a sample of lead.captured, {document['id']})\n"),
+        )
+        await run("sinks pause crm", relay)
+        sent = await run("sinks test crm --send --event video.ready --json", relay)
+        assert json.loads(destination.requests[1].body)["event"] == "video.ready"
+        assert json.loads(sent.stdout)["result"] == "delivered"
+        assert "No events." in (await run("events list", relay)).stdout
+        listed = await run("audit list --json", relay)
+        assert [change["operation"] for change in json.loads(listed.stdout)["changes"]] == [
+            *("send_sample", "pause_sink", "send_sample")
+        ]
+
+
+async def test_a_sample_that_is_not_taken_exits_with_1(tmp_path: Path) -> None:
+    async with StubServer() as destination, working(tmp_path, destination) as relay:
+        destination.reply = lambda _: Reply(422)
+        sent = await run("sinks test crm --send", relay)
+        assert sent.exit_code == 1
+        assert sent.stdout.startswith("crm: 422: the destination refuses this event; an event ")
+        assert len(destination.requests) == 1
+        unknown = await run("sinks test crm --send --event lead.capture", relay)
+        assert "did you mean lead.captured?" in unknown.stderr
+        alone = await run("sinks test crm --event lead.captured", relay)
+        assert (alone.exit_code, len(destination.requests)) == (2, 1)
+
+
+async def test_a_sink_that_takes_no_sample_asks_for_a_kind(tmp_path: Path) -> None:
+    async with StubServer() as destination, working(tmp_path, destination) as relay:
+        text = relay.config.read_text()
+        narrow = 'name = "crm"\nwhen = "data.fields.vip == \'yes\'"'
+        relay.config.write_text(text.replace('name = "crm"', narrow))
+        assert (await run("reload", relay)).exit_code == 0
+        refused = await run("sinks test crm --send", relay)
+        assert "crm takes no sample of any kind; name the kind to send." in refused.stderr
+        assert (await run("sinks test crm --send --event lead.captured", relay)).exit_code == 0
+        assert len(destination.requests) == 1
+
+
 async def send(relay: Relay, *ids: str) -> None:
     async with http_client() as client:
         for event_id in ids:

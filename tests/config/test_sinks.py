@@ -27,6 +27,8 @@ VALID: dict[str, dict[str, str]] = {
     "http": {
         "url": '"https://crm.invalid/hook"',
         "headers": '{ x-own = "value" }',
+        "method": '"PATCH"',
+        "body": '{ id = "{{ id }}" }',
         "signing_secrets": f'["{WHSEC}"]',
         "success": '"ok"',
         "delivered_on": "[302]",
@@ -97,6 +99,7 @@ INVALID: dict[str, dict[str, str]] = {
         "refuse_on": "[1000]",
         "retry_after_header": '"a b"',
         "oauth2": '{ token_url = "no", client_id = "a", client_secret = "b" }',
+        "body": '"{{"',
     },
     "kafka": {"brokers": '"a b"', "topic": '"a b"', "key": '"{{"'},
     "mqtt": {"url": '"http://broker.invalid"', "client_id": '"\\u0007"', "topic": '"a/+"'},
@@ -179,7 +182,7 @@ SECRETS = [
     (kind, field.name)
     for kind in VALID
     for field in msgspec.structs.fields(sinks.load(kind).Settings)
-    if bare(field.type) is Secret
+    if isinstance(bare(field.type), type) and issubclass(bare(field.type), Secret)
 ]
 
 

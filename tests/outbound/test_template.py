@@ -1,11 +1,12 @@
 """Templates: what they can say, what is escaped, and how their mistakes read."""
 
 import pytest
+from msgspec.structs import replace
 
 from relay.core import sample_events
 from relay.core.errors import InvalidTemplate
 from relay.core.event import Event
-from relay.outbound.template import Template, escaping, opens_with
+from relay.outbound.template import Rendering, Template, escaping, opens_with
 from relay.outbound.template_environment import (
     GROWN_MAX,
     GROWN_TOTAL_MAX,
@@ -107,7 +108,7 @@ def test_without_escaping_json_can_be_written() -> None:
             "a\n{{ dta.name }}",
             (
                 "line 2: no such name: dta; "
-                "there are createdAt, data, event, id, reconstructed, source"
+                "there are createdAt, data, event, id, received, reconstructed, source, watched"
             ),
         ),
         ("{{" + "(" * 5000 + "1" + ")" * 5000 + "}}", "it is nested too deeply"),
@@ -139,8 +140,53 @@ def test_a_failure_on_an_event_is_named_with_its_line(source: str, expected: str
     assert str(failure(source)).startswith(expected)
 
 
-def test_a_default_replaces_a_missing_value() -> None:
-    assert Template("{{ data.budget | default('-') }}").render(event()) == "-"
+@pytest.mark.parametrize(
+    "path",
+    ["budget", "budget.most", "budget['most'].in.euros", "none.a.b", "list[7].name", "budget[:3]"],
+)
+def test_a_default_replaces_what_is_missing_anywhere_on_a_path(path: str) -> None:
+    assert Template(f"{{{{ data.{path} | default('-') }}}}").render(event()) == "-"
+    assert "is missing in this event" in str(failure(f"{{{{ data.{path} }}}}"))
+
+
+def test_a_template_knows_when_the_event_came_and_what_its_person_has_watched() -> None:
+    template = Template(
+        "{{ received }}{% for each in watched.watched | default([]) %}"
+        " {{ each.title | default(each.id) }}{% endfor %}"
+    )
+    came = replace(event(), received_ms=1_772_443_800_000)
+    assert template.render(came) == "2026-03-02T09:30:00.000Z"
+    seen = replace(came, watch_history=sample_events.WATCHED)
+    assert template.render(seen).endswith("Z Product tour in four minutes vid_untitled")
+
+
+def test_the_templates_of_one_message_share_its_limits() -> None:
+    first, second = Template("{{ data.x }}"), Template("{{ event }}")
+    message = Rendering(event(b'{"x":"%b"}' % (b"x" * (OUTPUT_MAX - 5))))
+    first.fill(message)
+    for _ in range(2):  # written anew, and as it is known
+        with pytest.raises(InvalidTemplate, match=str(OUTPUT_MAX)):
+            second.fill(message)
+        assert second.render(event()) == "lead.captured"
+    looping = Template("{{ id }}{% for i in range(3000) %}{% endfor %}")
+    message = Rendering(event())
+    looping.fill(message)
+    with pytest.raises(InvalidTemplate, match="its loops run more than"):
+        looping.fill(message)
+
+
+@pytest.mark.parametrize(
+    ("source", "is_personal"),
+    [
+        ("{{ data.email }}", True),
+        ("{% set d = data %}{{ d.email }}", True),
+        ("{{ watched.videos }}", True),
+        ("{{ id }} {{ received }} {{ createdAt }}", False),
+        ("data", False),
+    ],
+)
+def test_a_template_knows_whether_it_may_write_of_a_person(source: str, is_personal: bool) -> None:
+    assert Template(source).is_personal is is_personal
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,11 @@ class HttpHarness(ByStatus):
     sink_type = "http"
     path = "/hook/marked-path?token=marked-query"
     secrets = ("marked-path", "marked-query", "marked-header", "bWFya2VkIGtleSBvZiAyNCBieXRlcyEh")
-    wrong: ClassVar = {"headers": {"x-own": 1}, "signing_secrets": "whsec_x"}
+    wrong: ClassVar = {
+        "headers": {"x-own": 1},
+        "signing_secrets": "whsec_x",
+        "method": "GET",
+    }
     bare: ClassVar = {"url": "https://crm.example/hook"}
     faults: ClassVar = (
         ({"url": "ftp://crm.example/"}, "url: expected http"),
@@ -107,6 +111,25 @@ class HttpHarness(ByStatus):
         ({"headers": {"HOST": "marked"}}, r"headers.HOST: .*relay itself"),
         ({"headers": {"transfer-encoding": "x"}}, r"headers.transfer-encoding: .*relay itself"),
         ({"signing_secrets": ["whsec_marked"]}, r"signing_secrets\[0\]: "),
+        ({"url": "https://{{ source }}.example/"}, "url: expected templates in the path"),
+        ({"url": "https://{{ source }}:x@crm.example/"}, "url: expected templates in the path"),
+        ({"url": "{{ source }}://crm.example/"}, "url: expected "),
+        ({"url": "https://crm.example/{{ id"}, "url: line 1: "),
+        ({"url": "https://crm.example/{{ nothing }}"}, "url: line 1: no such name: nothing"),
+        ({"url": "https://crm.example/{{ '' }}"}, "url: nothing, . or .. .*with a sample of"),
+        ({"url": "https://crm.example/marked\n{{ id }}"}, "url: what is written is too long, or"),
+        ({"headers": {"x-own": "{{ id"}}, r"headers.x-own: line 1: "),
+        ({"headers": {"x-own": "mörked{{ id }}"}}, r"headers.x-own: expected printable ASCII"),
+        ({"body": {"a": [{"b c": "{{"}]}}, r'body\.a\[0\]\."b c": line 1: '),
+        ({"body": {"a": {"json": "{"}}}, r"body\.a: what is written is no JSON: .* at line 1, "),
+        ({"body": "{{ id }}"}, r"body: a text stands outside quotes, .*with a sample of"),
+        ({"body": '{"a": "marked" {{ 1 }}}'}, r"body: what is written is no JSON: .*a sample of"),
+        ({"body": {"a": float("nan")}}, r"body\.a: expected texts, numbers, "),
+        ({"body": {"a": 1 << 64}}, r"body\.a: expected texts, numbers, "),
+        ({"form": {}}, "form: is empty"),
+        ({"form": {"a": {"b": 1}}}, r"form\.a: expected a text, a number, "),
+        ({"form": {"a": "{{ data.nothing }}"}}, r"form\.a: line 1: nothing is missing .*sample of"),
+        ({"form": {"a": "b"}, "body": {}}, "form: does not go with body"),
         ({"url": "http://crm.example", "ca_file": certifi.where()}, "url: expected https://"),
         ({"ca_file": "no-such-file"}, "ca_file: cannot be read: No such file"),
         ({"ca_file": __file__}, "ca_file: holds no usable PEM"),

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 from nats.aio.msg import Msg
 
-from relay.core.config_values import Secret
+from relay.core.config_values import SecretTemplate
 from relay.core.errors import Misconfigured, SinkError, Temporary
 from relay.core.event import Event
 from relay.sinks.http import sink as http
@@ -230,7 +230,7 @@ async def test_pubsub_only_an_id_for_each_message_confirms(lead: Event, named: o
 async def test_http_only_a_whole_answer_with_2xx_confirms(lead: Event, said: bytes) -> None:
     async with StubServer() as destination:
         destination.reply = lambda _: said
-        settings = http.Settings(name="crm", type="http", url=Secret(destination.url()))
+        settings = http.Settings(name="crm", type="http", url=SecretTemplate(destination.url()))
         sink = http.build(settings, ManualClock())
         (found,) = await asyncio.gather(sink.send(lead), return_exceptions=True)
         await sink.close()

@@ -1,6 +1,7 @@
 """Sinks: their status, and an operator's actions on them."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import msgspec
 from starlette.exceptions import HTTPException
@@ -8,8 +9,10 @@ from starlette.exceptions import HTTPException
 from relay.admin.api.parameters import Text, unknown
 from relay.admin.operation import Nothing, Operation
 from relay.admin.services import AdminServices
+from relay.core import sample_events
 from relay.core.delivery import Result
 from relay.core.errors import SinkError
+from relay.core.event import KINDS, LEAD_CAPTURED, Event
 from relay.core.retry import result_of
 from relay.core.sink_status import SinkStatus
 from relay.store import Backlog
@@ -66,6 +69,12 @@ class DiscardedDelivery(msgspec.Struct, frozen=True, kw_only=True):
     source: str
     id: str
     in_flight: bool
+
+
+class SampleKind(msgspec.Struct, frozen=True, kw_only=True):
+    """A kind of event; by default the first that the sink takes, leads before all."""
+
+    event: Text | None = None
 
 
 class CheckResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -137,16 +146,57 @@ async def test_sink(admin: AdminServices, path: SinkName) -> CheckResult:
     try:
         found = await admin.sinks.check(_known(admin, path))
     except SinkError as error:
-        status = admin.sinks.statuses().get(path.name)
-        refuses_all = status is not None and status.refusals is not None
-        return CheckResult(
-            reached=False,
-            found=None,
-            reason=error.reason,
-            status=error.status,
-            result=result_of(error, refuses_all=refuses_all),
-        )
+        return _failed(admin, path, error)
     return CheckResult(reached=True, found=found, reason=None, status=None, result=None)
+
+
+async def send_sample(admin: AdminServices, path: SinkName, chosen: SampleKind) -> CheckResult:
+    """Send a marked sample event; it is not stored, and neither counted nor tried again."""
+    event = _sample(admin, _known(admin, path), chosen.event)
+    try:
+        response = await admin.sinks.send_apart(path.name, event)
+    except SinkError as error:
+        return _failed(admin, path, error)
+    code = "" if response.status is None else f"{response.status} to "
+    found = f"{code}a sample of {event.kind}, {event.id}"
+    return CheckResult(
+        reached=True, found=found, reason=None, status=response.status, result="delivered"
+    )
+
+
+def _failed(admin: AdminServices, path: SinkName, error: SinkError) -> CheckResult:
+    status = admin.sinks.statuses().get(path.name)
+    refuses_all = status is not None and status.refusals is not None
+    return CheckResult(
+        reached=False,
+        found=None,
+        reason=error.reason,
+        status=error.status,
+        result=result_of(error, refuses_all=refuses_all),
+    )
+
+
+def _sample(admin: AdminServices, name: str, kind: str | None) -> Event:
+    """Return a sample of a kind, or of the first one that the sink takes."""
+    config, now_ms = admin.config(), admin.clock.now_ms()
+    sinks = {sink.name: sink for sink in config.sinks}
+    if name not in sinks:  # a reload has removed it meanwhile
+        raise unknown("sink", name, list(sinks))
+    make = partial(
+        sample_events.marked,
+        source=(sinks[name].sources or (config.sources[0].name,))[0],
+        event_id=f"evt_test_{now_ms}",
+        at_ms=now_ms,
+    )
+    if kind is not None:
+        if kind not in KINDS:
+            raise unknown("event", kind, KINDS)
+        return make(kind)
+    route = next(route for route in config.routes if route.sink == name)
+    for sample in map(make, (LEAD_CAPTURED, *KINDS)):
+        if route.evaluate(sample).outcome == "takes":
+            return sample
+    raise HTTPException(409, f"{name} takes no sample of any kind; name the kind to send.")
 
 
 async def _pending(admin: AdminServices, sink: str, id_: str, source: str | None) -> EventRecord:
@@ -188,6 +238,10 @@ def _view(status: SinkStatus, backlog: Backlog) -> SinkView:
 
 _URL = "/api/v1/sinks/{name}"
 _NO_SINK = {404: "There is no such sink in the config."}
+_NO_SAMPLE = {
+    **_NO_SINK,
+    409: "The sink takes no sample of any kind, and none is named.",
+}
 _NO_DELIVERY = {
     404: "There is no such sink, or no pending delivery of this event to it.",
     409: "Several sources have sent this id, or a source is given without an id.",
@@ -200,4 +254,5 @@ OPERATIONS = (
     Operation("POST", f"{_URL}/retry", retry_sink, _NO_DELIVERY),
     Operation("POST", f"{_URL}/discard", discard_delivery, _NO_DELIVERY),
     Operation("POST", f"{_URL}/test", test_sink, _NO_SINK, audited=False),
+    Operation("POST", f"{_URL}/sample", send_sample, _NO_SAMPLE),
 )

@@ -37,6 +37,7 @@ IDLE_S = 5.0
 """An idle connection is dropped after this long: the peer may have closed it by then."""
 
 _SECRET_CHARS = 8
+_SECRET_PART = re.compile(f"[^/?&=:@]{{{_SECRET_CHARS},}}")
 _AFTER_HOST = re.compile(r"[^/?#]*://[^/?#]*")
 _NUMBER = re.compile(r"[0-9]+|0[xX][0-9A-Fa-f]*")
 _CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
@@ -90,6 +91,16 @@ class HttpEndpoint:
         own = _url_secrets(f"{parsed.userinfo.decode()}@{target}", target)
         # As encoded already: yarl would decode escapes, and signed URLs would no longer fit.
         return cls(yarl.URL(sent, encoded=True), _hidden(*own, *secrets))
+
+    def at(self, target: str) -> Self:
+        """Return the endpoint of another path and query at the same server.
+
+        Raises httpx.InvalidURL.
+        """
+        origin = f"{self.url.scheme}://{self.authority}"
+        target = _target(origin + target)
+        url = yarl.URL(origin + target, encoded=True)
+        return replace(self, url=url, secrets=_hidden(*self.secrets, *_url_secrets(target)))
 
     def hiding(self, *secrets: str) -> Self:
         """Return an endpoint of whose responses no excerpt repeats these texts, either."""
@@ -215,6 +226,11 @@ class HttpClient:
             max_headers=FIELDS,
             timeout=aiohttp.ClientTimeout(connect=self._timeout_s),
         )
+
+
+def masked(target: str) -> str:
+    """Return a path and a query without the parts that may be secrets."""
+    return _SECRET_PART.sub("***", target)
 
 
 def _target(url: str) -> str:

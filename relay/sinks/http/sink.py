@@ -1,17 +1,15 @@
-"""The `http` sink: each event is one signed POST of the received bytes.
+"""The `http` sink: each event is one signed request, by default a POST of the received bytes.
 
 outgoing-http.md, sections 1, 2 and 7.
 """
 
 import asyncio
 import base64
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 from typing import Any, Literal
 
 import httpx
-import msgspec
 
 from relay.core.clock import Clock
 from relay.core.config_values import Secret
@@ -22,27 +20,20 @@ from relay.outbound import cloudevents, sink_url, tls, watched
 from relay.outbound.http import client as http_client
 from relay.outbound.http.oauth2 import AuthorizedClient, ClientCredentials, OAuth2Settings
 from relay.sinks.http import answers, standard_webhooks
-
-_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_VALUE = re.compile(r"[\x21-\x7e]([\t\x20-\x7e]*[\x21-\x7e])?")
-_OURS = re.compile(
-    r"(webhook|ce|relay)-.*|host|content-length|content-encoding|transfer-encoding|connection"
-    r"|upgrade|te|trailer|expect|accept-encoding",
-    re.IGNORECASE,
-)
+from relay.sinks.http.own_headers import Headers
+from relay.sinks.http.request import Request, RequestSettings, RequestTemplate
+from relay.sinks.http.target import fixed_part
 
 OF_OPTIONS = frozenset({400, 405, 406, 411, 415, 422, 501})
 """What a receiver that takes POST may well answer to OPTIONS; it says nothing about events."""
 
-Headers = list[tuple[str, str]]
+OF_SAMPLES = frozenset({404, 410})
+"""The same of a URL that was filled in with a sample, for there is no such object."""
 
 
-class Settings(tls.TlsSettings, frozen=True, kw_only=True):
+class Settings(RequestSettings, frozen=True, kw_only=True):
     """`[[sink]]` of type http."""
 
-    url: Secret
-    headers: dict[str, Secret] = msgspec.field(default_factory=dict)
-    """Sent with every request, and masked wherever they would show."""
     signing_secrets: tuple[Secret, ...] = ()
     """Standard Webhooks; all of them sign, so that a consumer can change over without loss."""
     format: Literal["raw", "cloudevents"] = "raw"
@@ -61,11 +52,11 @@ class Settings(tls.TlsSettings, frozen=True, kw_only=True):
 
     def warnings(self) -> Sequence[str]:
         of_tokens = () if self.oauth2 is None else self.oauth2.warnings()
-        return (*answers.warnings(self.success), *of_tokens)
+        return (*super().warnings(), *answers.warnings(self.success), *of_tokens)
 
 
 class HttpSink:
-    """Posts to one URL."""
+    """Sends to one URL, or to one server."""
 
     def __init__(
         self,
@@ -76,20 +67,29 @@ class HttpSink:
         url: httpx.URL,
         endpoint: http_client.HttpEndpoint,
         rules: answers.AnswerRules,
+        request: RequestTemplate,
     ) -> None:
         self._client = client
         self._clock = clock
         self._endpoint = endpoint
         self._rules = rules
         self._has_token = settings.oauth2 is not None
+        self._request = request
+        self._checked = request.for_check(settings, endpoint)
         self._format = settings.format
         self._keys = _keys(settings.signing_secrets)
-        self._own = [*_authorization(url), *_own_headers(settings.headers)]
-        self._fixed = _fixed_headers(endpoint, self._own)
+        own = [*_authorization(url), *request.headers.fixed]
+        names = {name.lower() for name, _ in own} | request.headers.names
+        self._masked = names | {"webhook-signature"}
+        self._fixed = [*_defaults(endpoint, request, names), *own]
 
     async def send(self, event: Event) -> SinkResponse:
+        request = await self._request.of(event, self._endpoint)
         response = await self._client.exchange(
-            self._endpoint, headers=self._headers(event), body=event.body
+            request.endpoint,
+            method=self._request.method,
+            headers=self._headers(event, request),
+            body=request.body,
         )
         now_ms = self._clock.now_ms()
         if self._rules.takes_long(response):
@@ -100,32 +100,40 @@ class HttpSink:
         # OPTIONS is the one method that changes nothing anywhere; a POST could be taken for an
         # event.
         async with self._client.apart() as client:
-            response = await client.exchange(self._endpoint, method="OPTIONS", headers=self._fixed)
-        if response.status in OF_OPTIONS:
+            response = await client.exchange(self._checked, method="OPTIONS", headers=self._fixed)
+        says_nothing = OF_OPTIONS if self._request.has_fixed_url else OF_OPTIONS | OF_SAMPLES
+        if response.status in says_nothing:
             return f"{response.status} to OPTIONS, which does not say whether events are taken"
         now_ms = self._clock.now_ms()
         self._rules.raise_for_check(response, method="OPTIONS", now_ms=now_ms)
         return f"{response.status} to OPTIONS"
 
     def render(self, event: Event) -> dict[str, Any]:
-        masked = {name.lower() for name, _ in self._own} | {"webhook-signature"}
+        request = self._request.fill(event, self._endpoint)
         headers = {
-            name: "***" if name.lower() in masked else value for name, value in self._headers(event)
+            name: "***" if name.lower() in self._masked else value
+            for name, value in self._headers(event, request)
         }
         if self._has_token:
             headers["authorization"] = "***"
-        return {"method": "POST", "headers": headers, "body": event.body.decode(errors="replace")}
+        return {
+            "method": self._request.method,
+            "url": self._request.shown_url(event, self._endpoint),
+            "headers": headers,
+            "body": request.body.decode(errors="replace"),
+        }
 
     async def close(self) -> None:
         await self._client.close()
 
-    def _headers(self, event: Event) -> Headers:
+    def _headers(self, event: Event, request: Request) -> Headers:
         id_ = cloudevents.header_value(event.id)
         now_s = self._clock.now_ms() // 1000
         return [
             *self._fixed,
-            ("content-length", str(len(event.body))),
-            *standard_webhooks.headers(self._keys, id_=id_, now_s=now_s, body=event.body),
+            ("content-length", str(len(request.body))),
+            *request.headers,
+            *standard_webhooks.headers(self._keys, id_=id_, now_s=now_s, body=request.body),
             ("relay-event", cloudevents.header_value(event.kind)),
             ("relay-source", cloudevents.header_value(event.source)),
             ("relay-received-at", rfc3339(event.received_ms)),
@@ -144,12 +152,14 @@ class HttpSink:
 def build(settings: Settings, clock: Clock) -> HttpSink:
     faults, verify = Faults(), None
     with faults.collect():
-        url = sink_url.parse(settings.url, schemes=("http", "https"), kind=httpx.URL)
+        fixed = fixed_part(settings.url)
+        url = sink_url.parse(fixed, schemes=("http", "https"), kind=httpx.URL)
         with faults.collect():
             _check_authorization(settings, url)
         sink_url.uses_tls(url.scheme, settings, secure="https")
     with faults.collect():
-        _own_headers(settings.headers)
+        request = RequestTemplate(settings)
+        request.try_samples(settings)
     with faults.collect():
         _keys(settings.signing_secrets)
     with faults.collect():
@@ -167,7 +177,7 @@ def build(settings: Settings, clock: Clock) -> HttpSink:
         ends_connection=rules.ends_connection,
     )
     endpoint = http_client.HttpEndpoint.of(
-        settings.url.reveal(), secrets=_secret_texts(settings, url)
+        fixed.reveal(), secrets=_secret_texts(settings, url, request.headers.fixed)
     )
     return HttpSink(
         _authorized(client, settings, clock),
@@ -175,6 +185,7 @@ def build(settings: Settings, clock: Clock) -> HttpSink:
         settings=settings,
         url=url,
         endpoint=endpoint,
+        request=request,
         rules=rules,
     )
 
@@ -206,27 +217,6 @@ def _keys(secrets: Iterable[Secret]) -> tuple[bytes, ...]:
     return tuple(keys)
 
 
-def _own_headers(headers: dict[str, Secret]) -> Headers:
-    faults, seen = Faults(), set[str]()
-    for name, value in headers.items():
-        with faults.collect():
-            _check_header(name, value, seen)
-        seen.add(name.lower())
-    faults.raise_all()
-    return [(name, value.reveal()) for name, value in headers.items()]
-
-
-def _check_header(name: str, value: Secret, seen: set[str]) -> None:
-    if _NAME.fullmatch(name) is None:
-        raise ValueError(f"headers.{name}: HTTP does not allow this name")
-    if _OURS.fullmatch(name):
-        raise ValueError(f"headers.{name}: is set by the relay itself")
-    if name.lower() in seen:
-        raise ValueError(f"headers.{name}: duplicate header; names are case-insensitive")
-    if _VALUE.fullmatch(value.reveal()) is None:
-        raise ValueError(f"headers.{name}: expected printable ASCII, no blanks at its ends")
-
-
 def _check_authorization(settings: Settings, url: httpx.URL) -> None:
     """Raise ValueError where two of the settings would each set the same header."""
     own = any(name.lower() == "authorization" for name in settings.headers)
@@ -243,21 +233,22 @@ def _authorization(url: httpx.URL) -> Headers:
     return [("authorization", f"Basic {credentials.decode()}")]
 
 
-def _fixed_headers(endpoint: http_client.HttpEndpoint, own: Headers) -> Headers:
+def _defaults(
+    endpoint: http_client.HttpEndpoint, request: RequestTemplate, own: Collection[str]
+) -> Headers:
     defaults = {
         "host": endpoint.authority,
-        "content-type": "application/json",
+        "content-type": request.content_type,
         "user-agent": http_client.USER_AGENT,
         "accept": "*/*",
         "accept-encoding": "identity",
     }
-    names = {name.lower() for name, _ in own}
-    return [*((name, value) for name, value in defaults.items() if name not in names), *own]
+    return [(name, value) for name, value in defaults.items() if name not in own]
 
 
-def _secret_texts(settings: Settings, url: httpx.URL) -> Iterable[str]:
+def _secret_texts(settings: Settings, url: httpx.URL, own: Headers) -> Iterable[str]:
     yield settings.url.reveal()
     for secret in settings.signing_secrets:
         yield secret.reveal()
-    for _, value in (*_own_headers(settings.headers), *_authorization(url)):
+    for _, value in (*own, *_authorization(url)):
         yield from (value, *value.split())

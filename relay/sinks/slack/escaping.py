@@ -4,7 +4,6 @@ Our own messages and the author's templates are written by the same functions.
 """
 
 import re
-import unicodedata
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from itertools import accumulate, groupby, takewhile
@@ -12,6 +11,7 @@ from typing import Literal
 from urllib.parse import quote
 
 from relay.outbound.template import Escape, Pieces, Value, Write, escaping
+from relay.outbound.visible_text import in_markdown, one_line
 
 VALUE_MAX = 1000
 """The longest value that one expression may put into a text, in characters."""
@@ -33,16 +33,11 @@ _MARKDOWN: _Moves = {
     ("target", ">"): "text",
 }
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
-_INVISIBLE_CATEGORIES = frozenset({"Cc", "Cf", "Cs"})
-_INVISIBLE_LETTERS = frozenset("\u034f\u115f\u1160\u2800\u3164\uffa0")
-_PUNCTUATION = re.compile(r"([!-/:-@\[-`{-~])")
 
 
 def clean(text: str, *, limit: int) -> str:
-    """Make one line: white space becomes single blanks, and invisible characters are removed."""
-    head = " ".join(text.split())[: limit * 4]
-    visible = "".join(filter(_is_visible, head))
-    return cut(" ".join(visible.split()), limit)
+    """Make one line of visible characters."""
+    return cut(one_line(" ".join(text.split())[: limit * 4]), limit)
 
 
 def cut(text: str, limit: int) -> str:
@@ -68,7 +63,7 @@ def _in_mrkdwn(value: str) -> str:
 
 
 def _in_markdown(value: str) -> str:
-    return _PUNCTUATION.sub(r"\\\1", clean(value, limit=VALUE_MAX))
+    return in_markdown(clean(value, limit=VALUE_MAX))
 
 
 def _in_plain_text(value: str) -> str:
@@ -102,12 +97,6 @@ markdown = _linking(_MARKDOWN, _in_markdown)
 """Of a `markdown` block, which is not `mrkdwn`: any ASCII punctuation of a value is escaped."""
 plain_text = escaping(_in_plain_text)
 url = escaping(_in_url)
-
-
-def _is_visible(char: str) -> bool:
-    return (
-        unicodedata.category(char) not in _INVISIBLE_CATEGORIES and char not in _INVISIBLE_LETTERS
-    )
 
 
 def _width(char: str) -> int:

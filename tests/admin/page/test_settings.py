@@ -8,7 +8,7 @@ import pytest
 
 from relay import sinks
 from relay.admin.page.text.settings import settings_of_sink
-from relay.core.config_values import Duration, Rate, Secret
+from relay.core.config_values import Duration, Rate, Secret, SecretTemplate
 from relay.core.retry import RetryPolicy
 from relay.core.sink import SinkSettings
 from relay.outbound.http.oauth2 import OAuth2Settings
@@ -77,7 +77,7 @@ def test_of_oauth2_the_host_of_the_token_endpoint_and_the_scopes_are_shown() -> 
     ],
 )
 def test_only_the_host_of_a_url_is_shown(url: str, shown: str) -> None:
-    assert values(Http(name="a", type="http", url=Secret(url)))["url"] == shown
+    assert values(Http(name="a", type="http", url=SecretTemplate(url)))["url"] == shown
 
 
 def test_values_are_written_with_their_units() -> None:
@@ -116,11 +116,14 @@ def test_given_settings_come_before_the_defaults() -> None:
     assert [each.is_default for each in listed] == sorted(each.is_default for each in listed)
 
 
+SECRETS = (Secret, Secret | None, SecretTemplate)
+
+
 @pytest.mark.parametrize("name", [each.name for each in pkgutil.iter_modules(sinks.__path__)])
 def test_no_secret_of_any_sink_is_listed(name: str) -> None:
     kind = importlib.import_module(f"relay.sinks.{name}").Settings
     fields = msgspec.structs.fields(kind)
-    secret = {each.name for each in fields if each.type in (Secret, Secret | None)}
+    secret = {each.name for each in fields if each.type in SECRETS}
     required = {each.name for each in fields if each.required}
     given = {each: Secret(SECRET) if each in secret else "a" for each in required | secret}
     shown = settings_of_sink(kind(**given))

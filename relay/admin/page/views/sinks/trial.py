@@ -14,7 +14,7 @@ from relay.admin.page.view import PageView
 from relay.admin.page.views.sinks.sink import settings_named
 from relay.admin.page.visit import Context, PageVisit
 from relay.core import authentication
-from relay.core.errors import SinkError
+from relay.core.errors import RelayError
 from relay.core.event import WEBHOOK_TEST, Event
 from relay.core.routing import Route, Verdict
 from relay.core.sink import SinkSettings
@@ -157,8 +157,8 @@ def _message(visit: PageVisit, name: str, event: Event) -> tuple[Sequence[Messag
         rendered = visit.admin.sinks.render(name, event)
     except KeyError:  # a reload has removed it meanwhile
         return (), "the sink does not run"
-    except SinkError as error:
-        return (), error.reason
+    except RelayError as error:
+        return (), str(error)
     return parts_of(rendered), None
 
 
