@@ -33,6 +33,7 @@ _VARYING = (
     (re.compile(r"\b\d\d:\d\d:\d\d\b"), "<time>"),
     (re.compile(r"^\d+ +(?=<time> +[a-z]+_)"), "<change> "),
     (re.compile(r"--before \d+"), "--before <number>"),
+    (re.compile(r"evt_test_\d+"), "evt_test_<number>"),
     (re.compile(r"\b(\d+ (s|min|h|d) ago|now)\b"), "<age>"),
     (re.compile(r"\bin \d+ (s|min|h|d)\b"), "<soon>"),
     (re.compile(r"\b\d+ ms\b"), "<ms>"),

@@ -80,7 +80,7 @@ async def test_a_sample_arrives_marked_and_is_not_stored(tmp_path: Path) -> None
         sent = await run("sinks test crm --send --event video.ready --json", relay)
         assert json.loads(destination.requests[1].body)["event"] == "video.ready"
         assert json.loads(sent.stdout)["result"] == "delivered"
-        assert "No events." in (await run("events list", relay)).stdout
+        assert "No event matches." in (await run("events list", relay)).stdout
         listed = await run("audit list --json", relay)
         assert [change["operation"] for change in json.loads(listed.stdout)["changes"]] == [
             *("send_sample", "pause_sink", "send_sample")
