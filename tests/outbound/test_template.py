@@ -6,7 +6,14 @@ from msgspec.structs import replace
 from relay.core import sample_events
 from relay.core.errors import InvalidTemplate
 from relay.core.event import Event
-from relay.outbound.template import Rendering, Template, escaping, opens_with
+from relay.outbound.template import (
+    Rendering,
+    Template,
+    escaping,
+    is_template,
+    literal_prefix,
+    opens_with,
+)
 from relay.outbound.template_environment import (
     GROWN_MAX,
     GROWN_TOTAL_MAX,
@@ -149,6 +156,14 @@ def test_a_default_replaces_what_is_missing_anywhere_on_a_path(path: str) -> Non
     assert "is missing in this event" in str(failure(f"{{{{ data.{path} }}}}"))
 
 
+@pytest.mark.parametrize(
+    ("text", "literal"), [("a{{ b", "a"), ("{% c", ""), ("a{#", "a"), ("{ a } }}", "{ a } }}")]
+)
+def test_a_text_with_a_mark_is_a_template(text: str, literal: str) -> None:
+    assert is_template(text) is (text != literal)
+    assert literal_prefix(text) == literal
+
+
 def test_a_template_knows_when_the_event_came_and_what_its_person_has_watched() -> None:
     template = Template(
         "{{ received }}{% for each in watched.watched | default([]) %}"
@@ -167,7 +182,7 @@ def test_the_templates_of_one_message_share_its_limits() -> None:
     for _ in range(2):  # written anew, and as it is known
         with pytest.raises(InvalidTemplate, match=str(OUTPUT_MAX)):
             second.fill(message)
-        assert second.render(event()) == "lead.captured"
+        assert second.render(event()) == second.fill(Rendering(event())) == "lead.captured"
     looping = Template("{{ id }}{% for i in range(3000) %}{% endfor %}")
     message = Rendering(event())
     looping.fill(message)

@@ -31,6 +31,13 @@ when = "data.score > `3`"
 headers = {{ "X-Key" = "a-secret-key" }}
 
 [[sink]]
+name = "filled"
+type = "http"
+url = "{url}/{{{{ data.id }}}}"
+events = ["lead.captured"]
+body = {{ email = "{{{{ data.email }}}}" }}
+
+[[sink]]
 name = "chat"
 type = "slack"
 url = "{url}"
@@ -66,6 +73,20 @@ def verdicts(page: Element, title: str) -> list[tuple[str, str]]:
 
 def rules(page: Element) -> list[tuple[str, str]]:
     return verdicts(page, "rules-title")
+
+
+async def test_a_template_that_fails_on_an_event_is_named(visitor: Visitor) -> None:
+    page = await paste(visitor, body("evt_1", id="..", email="a@b").decode(), sink="filled")
+    assert "url: nothing, . or .. would stand in the path" in page.text
+    page = await paste(visitor, body("evt_1", id="lead_1").decode(), sink="filled")
+    assert "body.email: line 1: email is missing in this event" in page.text
+
+
+async def test_a_filled_url_is_shown_without_what_is_personal(visitor: Visitor) -> None:
+    text = body("evt_1", id="ada", email="ada@example.com").decode()
+    page = await paste(visitor, text, sink="filled")
+    assert "/ruled/***" in page.text
+    assert "/ruled/ada" not in page.text
 
 
 async def test_an_event_that_the_sink_takes_is_shown_as_it_would_be_sent(
@@ -121,6 +142,7 @@ async def test_each_rule_has_its_own_verdict(visitor: Visitor) -> None:
 async def test_the_other_sinks_get_it_as_well(visitor: Visitor) -> None:
     page = await paste(visitor, body("a").decode())
     assert verdicts(page, "others-title") == [
+        ("filled takes", "events and sources match"),
         ("chat takes", "events and sources match"),
         ("all takes", "events and sources match"),
         ("leads takes", "events and sources match"),
