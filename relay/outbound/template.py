@@ -40,7 +40,7 @@ def is_template(text: str) -> bool:
 
 
 def literal_prefix(text: str) -> str:
-    """Return what stands before the first expression, statement or comment."""
+    """Return the text before the first expression, statement or comment."""
     return _MARK.split(text, maxsplit=1)[0]
 
 

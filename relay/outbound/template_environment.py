@@ -68,7 +68,7 @@ class RenderBudget:
 class _Missing(StrictUndefined):
     """Fails at every use with the bare name; the template decides whether it may be shown.
 
-    What is below a missing name is the same missing one, so that `| default` ends any path.
+    A member of a missing value is that missing value, so that `| default` ends any path.
     """
 
     def __init__(self, hint: str | None = None, **what: Any) -> None:

@@ -22,7 +22,7 @@ _MARKDOWN_WORK = 16
 
 
 class Json(str):
-    """A text that is a JSON value; what is made of it by other filters is a text again."""
+    """A text that is a JSON value; other filters turn it into a plain text again."""
 
     __slots__ = ()
 
@@ -48,7 +48,7 @@ def _json(value: object) -> Json:
 
 
 def _cut(value: object, length: int, end: str = "…") -> str:
-    """Shorten a value of any type to so many characters, those of `end` among them."""
+    """Shorten a value of any type to `length` characters, those of `end` included."""
     text = text_of(value)
     return text if len(text) <= length else (text[: max(length - len(end), 0)] + end)[:length]
 

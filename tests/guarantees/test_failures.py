@@ -105,6 +105,8 @@ PROOFS = {
     "test_idle_connections_beyond_all_files_silence_neither_listener",
     "An event makes a template": "tests/sinks/test_destinations.py::"
     "test_a_name_that_the_broker_reserves_is_refused_without_repeating_it",
+    "A value of an event cannot": "tests/sinks/http/test_request.py::"
+    "test_an_event_that_would_fold_the_path_is_refused_and_not_sent",
     "A destination answers without the": "tests/outbound/http/test_surplus_responses.py::"
     "test_no_sink_takes_a_second_answer_for_that_to_the_next_event",
     "A replay is cancelled": "tests/admin/test_selecting.py::"

@@ -29,7 +29,7 @@ _PLAIN_KEY = re.compile(r"[A-Za-z0-9_-]{1,60}")
 
 
 class _Filled(msgspec.Struct, frozen=True):
-    """A text of the body, with its path in the config and what is made of it."""
+    """A text of the body, with its path in the config and the function that reads its output."""
 
     path: str
     template: Template

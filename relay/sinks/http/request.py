@@ -27,7 +27,7 @@ _worker = BodyWorker("http")
 
 
 class RequestSettings(tls.TlsSettings, frozen=True, kw_only=True):
-    """Keys of an `http` sink that say what is sent."""
+    """Keys of an `http` sink that describe its requests."""
 
     url: SecretTemplate
     """Its path and its query may be a template."""
@@ -98,7 +98,7 @@ class RequestTemplate:
         return Request(endpoint, headers, body)
 
     def try_samples(self, settings: RequestSettings) -> None:
-        """Fill in each sample that the sink takes; raises as `Faults` does for what fails."""
+        """Fill in each sample that the sink takes; raises the failures as `Faults` does."""
         faults, tried = Faults(), () if self.is_fixed else tuple(samples(settings))
         for part in (self._target, self.headers, self._body):
             with faults.collect():

@@ -19,7 +19,7 @@ _WHOLE_TEMPLATE = re.compile(r"\{\{.*?\}\}|\{%.*?%\}", re.DOTALL)
 
 
 def fixed_part(url: Secret) -> Secret:
-    """Return the part of a URL that no event changes: all of it, or what is before the path.
+    """Return the part of a URL that no event changes: all of it, or all before the path.
 
     Raises ValueError for a template before the path: no event chooses whom the relay talks to.
     """
