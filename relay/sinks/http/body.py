@@ -6,7 +6,7 @@ serialized, so that no event can change it.
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 from urllib.parse import urlencode
 
@@ -25,6 +25,7 @@ _JSON = "json"
 _INTEGERS = range(-(1 << 63), 1 << 64)
 """Those that JSON's readers, and ours, keep as they are."""
 
+_REFERENCE = re.compile(r"env:[A-Za-z_]\w*|file:/\S+", re.ASCII)
 _PLAIN_KEY = re.compile(r"[A-Za-z0-9_-]{1,60}")
 
 
@@ -86,6 +87,22 @@ class FormBody:
         """Write the form for an event; raises InvalidTemplate, with the key."""
         pairs = [(name, _fill(value, rendering)) for name, value in self._fields]
         return urlencode(pairs).encode()
+
+
+def unresolved(value: object, path: str) -> Iterator[str]:
+    """Yield a warning for each text of a body that looks like a reference."""
+    match value:
+        case str() if _REFERENCE.fullmatch(value):
+            yield (
+                f"{path}: looks like a reference, but is sent as it is, for bodies take none: put "
+                "a secret into headers, or the value itself here"
+            )
+        case dict():
+            for key, each in value.items():
+                yield from unresolved(each, _below(path, key))
+        case list():
+            for at, each in enumerate(value):
+                yield from unresolved(each, f"{path}[{at}]")
 
 
 def _field(value: object, path: str, faults: Faults) -> list[Any]:

@@ -15,7 +15,7 @@ from relay.outbound import tls
 from relay.outbound.http.client import HttpEndpoint, masked
 from relay.outbound.message import samples
 from relay.outbound.template import Rendering
-from relay.sinks.http.body import FormBody, JsonBody
+from relay.sinks.http.body import FormBody, JsonBody, unresolved
 from relay.sinks.http.own_headers import Headers, OwnHeaders, unfilled
 from relay.sinks.http.target import TargetTemplate, endpoint_at
 
@@ -40,7 +40,12 @@ class RequestSettings(tls.TlsSettings, frozen=True, kw_only=True):
     """The form to send in place of them."""
 
     def warnings(self) -> Sequence[str]:
-        return [*_personal_url(self), *unfilled(self.headers)]
+        return [
+            *_personal_url(self),
+            *unfilled(self.headers),
+            *unresolved(self.body, "body"),
+            *unresolved(self.form, "form"),
+        ]
 
 
 class Request(NamedTuple):

@@ -327,6 +327,13 @@ def test_a_template_behind_a_reference_is_warned_of(monkeypatch: pytest.MonkeyPa
     assert warning.startswith("headers.x-a: looks like a template, but ")
 
 
+def test_a_reference_in_a_body_is_warned_of() -> None:
+    body = {"key": "env:KEY", "a": [{"b": "file:/etc/key"}], "c": "env: KEY", "n": 1}
+    for table, places in (({"body": body}, ["body.key", "body.a[0].b"]), ({}, [])):
+        warnings = settings_of(url="https://crm.example/", **table).warnings()
+        assert [text.partition(":")[0] for text in warnings] == places
+
+
 def settings_of(**table: object) -> Any:
     return convert({"name": "a", "type": "http", **table}, Settings, dec_hook=config_values.decode)
 
