@@ -118,7 +118,7 @@ class RequestTemplate:
 
     def for_check(self, settings: RequestSettings, endpoint: HttpEndpoint) -> HttpEndpoint:
         """Return the endpoint to which a check goes: that of a sample, if events choose it."""
-        sample = next(samples(settings), None)
+        sample = None if self._target is None else next(samples(settings), None)
         if self._target is None or sample is None:
             return endpoint
         return endpoint_at(endpoint, self._target.fill(Rendering(sample)))
