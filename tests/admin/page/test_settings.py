@@ -53,7 +53,9 @@ def test_of_oauth2_the_host_of_the_token_endpoint_and_the_scopes_are_shown() -> 
         scopes=("leads.write",),
         endpoint_params={"audience": Secret(SECRET)},
     )
-    shown = values(Http(name="a", type="http", url=Secret("https://crm.test/"), oauth2=oauth2))
+    shown = values(
+        Http(name="a", type="http", url=SecretTemplate("https://crm.test/"), oauth2=oauth2)
+    )
     assert {key: value for key, value in shown.items() if key.startswith("oauth2")} == {
         "oauth2.token_url": "https://idp.test/…",
         "oauth2.client_id": "set",
