@@ -1,4 +1,4 @@
-"""Texts of strangers on one visible line, and as Markdown without any markup."""
+"""Texts of strangers on one visible line, in Slack's messages and in templates alike."""
 
 import re
 import unicodedata

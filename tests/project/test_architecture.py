@@ -25,6 +25,7 @@ SMALL = {
     "core/totals": "what store and metrics exchange",
     "outbound/connection_health": "whatever the sink",
     "outbound/sink_url": "of any sink that has one",
+    "outbound/visible_text": "in Slack's messages and in templates alike",
     "sandbox/errors": "beneath all else in it",
     "sandbox/services": "so that its API need not know who makes them",
     "sinks/kafka/batch": "shared by all parts of the sink",

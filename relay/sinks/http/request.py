@@ -48,7 +48,7 @@ class RequestSettings(tls.TlsSettings, frozen=True, kw_only=True):
         ]
 
 
-class Request(NamedTuple):
+class EventRequest(NamedTuple):
     """One event's request, without the headers that the relay adds."""
 
     endpoint: HttpEndpoint
@@ -80,17 +80,17 @@ class RequestTemplate:
     def has_fixed_url(self) -> bool:
         return self._target is None
 
-    async def of(self, event: Event, endpoint: HttpEndpoint) -> Request:
+    async def of(self, event: Event, endpoint: HttpEndpoint) -> EventRequest:
         """Make an event's request; raises Refused where a template fails on it."""
         if self.is_fixed:
-            return Request(endpoint, [], event.body)
+            return EventRequest(endpoint, [], event.body)
         try:
             return await _worker.run(len(event.body), partial(self.fill, event, endpoint))
         except InvalidTemplate as error:
             reason = f"the template fails on this event: {error}"
         raise Refused(reason)
 
-    def fill(self, event: Event, endpoint: HttpEndpoint) -> Request:
+    def fill(self, event: Event, endpoint: HttpEndpoint) -> EventRequest:
         """Make an event's request; raises InvalidTemplate where a template fails on it."""
         rendering = Rendering(event)
         if self._target is not None:
@@ -100,7 +100,7 @@ class RequestTemplate:
             texts = [text for _, value in headers for text in (value, *value.split())]
             endpoint = endpoint.hiding(*texts)
         body = event.body if self._body is None else self._body.fill(rendering)
-        return Request(endpoint, headers, body)
+        return EventRequest(endpoint, headers, body)
 
     def try_samples(self, settings: RequestSettings) -> None:
         """Fill in each sample that the sink takes; raises the failures as `Faults` does."""

@@ -21,7 +21,7 @@ from relay.outbound.http import client as http_client
 from relay.outbound.http.oauth2 import AuthorizedClient, ClientCredentials, OAuth2Settings
 from relay.sinks.http import answers, standard_webhooks
 from relay.sinks.http.own_headers import Headers
-from relay.sinks.http.request import Request, RequestSettings, RequestTemplate
+from relay.sinks.http.request import EventRequest, RequestSettings, RequestTemplate
 from relay.sinks.http.target import fixed_part
 
 OF_OPTIONS = frozenset({400, 405, 406, 411, 415, 422, 501})
@@ -126,7 +126,7 @@ class HttpSink:
     async def close(self) -> None:
         await self._client.close()
 
-    def _headers(self, event: Event, request: Request) -> Headers:
+    def _headers(self, event: Event, request: EventRequest) -> Headers:
         id_ = cloudevents.header_value(event.id)
         now_s = self._clock.now_ms() // 1000
         return [
