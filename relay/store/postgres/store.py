@@ -21,6 +21,7 @@ from relay.store import (
     Tier,
 )
 from relay.store.audit import Audit
+from relay.store.integrity import Inspections
 from relay.store.overview import Overview, overview
 from relay.store.ownership import MAINTENANCE
 from relay.store.paused_sinks import PausedSinks
@@ -34,7 +35,7 @@ from relay.store.postgres.backup import PostgresBackups
 from relay.store.postgres.connection import Connection
 from relay.store.postgres.dead_letters import PostgresDeadLetters
 from relay.store.postgres.events import PostgresEvents
-from relay.store.postgres.integrity import PostgresInspections
+from relay.store.postgres.integrity import inspect
 from relay.store.postgres.leasing import Leasing
 from relay.store.postgres.ownership import PostgresOwnership
 from relay.store.postgres.personal_data import PostgresPersonalDataSteps
@@ -101,7 +102,9 @@ class PostgresStore:
         self.audience = PostgresAudience(shared)
         self.audit = Audit(shared)
         self.backups = PostgresBackups()
-        self.inspections = PostgresInspections(partial(Connection, access), settings.schema)
+        self.inspections = Inspections(
+            partial(inspect, partial(Connection, access), settings.schema)
+        )
         self.events = PostgresEvents(shared)
         self.dead_letters = PostgresDeadLetters(shared)
         self.replays = PostgresReplays(shared, self._withdrawals)

@@ -32,6 +32,7 @@ from relay.store import (
     tiers,
 )
 from relay.store.audit import Audit
+from relay.store.integrity import Inspections
 from relay.store.overview import Overview, overview
 from relay.store.ownership import SoleOwner
 from relay.store.paused_sinks import PausedSinks
@@ -59,7 +60,7 @@ from relay.store.sqlite.files import Files
 from relay.store.sqlite.filter_builder import FilterBuilder
 from relay.store.sqlite.group_commit import Statement
 from relay.store.sqlite.handover import hand_over
-from relay.store.sqlite.integrity import SqliteInspections, check
+from relay.store.sqlite.integrity import check, inspect
 from relay.store.sqlite.personal_data import SqlitePersonalDataSteps
 from relay.store.sqlite.quarantine import SqliteQuarantine
 from relay.store.sqlite.reconstructions import SqliteReconstructions
@@ -138,7 +139,7 @@ class SqliteStore:
         self.request_budgets = ProcessBudgets(monotonic=clock.monotonic)
         self.sink_states = SinkStates(shared, skew_ms=0)
         self.backups = SqliteBackups(self.path, min_free=settings.min_free)
-        self.inspections = SqliteInspections(self.path)
+        self.inspections = Inspections(partial(inspect, self.path))
 
     async def size_bytes(self) -> int:
         return disk.size_bytes(self.path)
