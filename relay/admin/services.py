@@ -20,7 +20,7 @@ from relay.receiver.intake import Intake
 from relay.receiver.secret_rotation import SecretRotations
 from relay.reconciliation.reconciler import Reconciler
 from relay.store import Store
-from relay.store.personal_data import ErasureRecord
+from relay.store.erasures import ErasureRecord
 from relay.telemetry.ack_times import AckTimes
 from relay.telemetry.activity_stream import ActivityStream
 from relay.telemetry.metrics import Metrics

@@ -6,7 +6,8 @@ from contextlib import suppress
 
 from relay.core.clock import Clock
 from relay.core.errors import StoreUnavailable
-from relay.store.personal_data import ErasureRecord, PersonalData
+from relay.store.erasures import ErasureRecord
+from relay.store.personal_data import PersonalData
 from relay.telemetry import log
 
 WAIT_S = 10.0

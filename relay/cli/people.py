@@ -14,7 +14,7 @@ from relay.cli.parameters import confirm, parsed, yes_option
 from relay.cli.selection import dry_run_option
 from relay.core.errors import AdminApiError
 from relay.core.units import number
-from relay.store.personal_data import COUNTS
+from relay.store.erasures import COUNTS
 
 POLL_INTERVAL_S = 1.0
 

@@ -9,13 +9,11 @@ from relay.core.reconstruction import CLOCKS_MS, CREATED, DELETED, TRASHED, proc
 from relay.reconciliation.period import Period
 from relay.reconciliation.reasons import Reason
 from relay.store.reconstructions import KnownVideo
+from relay.store.rows import ERASED
 from relay.video_service.api.records import Video
 
 PROCESSED = {"ready": "video.ready", "failed": "video.failed"}
 """The kind of the event that a video's status implies."""
-
-ERASED = "erased-"
-"""Ids of videos that an erasure replaced begin with this."""
 
 
 class LibraryChange(NamedTuple):

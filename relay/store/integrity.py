@@ -1,6 +1,8 @@
-"""Protocol and records of a store's inspections."""
+"""Inspections of a whole store, which its engine reads in its own way."""
 
-from typing import Protocol
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import msgspec
 
@@ -41,13 +43,22 @@ def age(found: Schema, newest: int) -> tuple[str, ...]:
     return ()
 
 
-class Inspections(Protocol):
-    """Inspections of a whole store."""
+class Inspections:
+    """Inspects one store; concurrent callers share an inspection."""
+
+    def __init__(self, inspect: Callable[[], Coroutine[Any, Any, Inspection]]) -> None:
+        """`inspect` reads the whole store while it is used; it returns faults, and raises none."""
+        self._inspect = inspect
+        self._running: asyncio.Task[Inspection] | None = None
 
     async def inspect(self) -> Inspection:
-        """Read the whole store while it is used, and return its faults rather than raise them."""
-        ...
+        """Start or join an inspection; cancelling one caller does not cancel it for the others."""
+        if self._running is None or self._running.done():
+            self._running = asyncio.create_task(self._inspect())
+        return await asyncio.shield(self._running)
 
     async def close(self) -> None:
         """Cancel the running inspection."""
-        ...
+        if self._running is not None:
+            self._running.cancel()
+            await asyncio.gather(self._running, return_exceptions=True)

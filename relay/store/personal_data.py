@@ -1,138 +1,17 @@
-"""Protocol and records of personal data, by e-mail address."""
+"""Personal data, by e-mail address: what there is, its export and its erasure."""
 
+import asyncio
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
-import msgspec
-
-from relay.store.events import AttemptRecord, History
-
-
-class SentEvents(msgspec.Struct, frozen=True):
-    """Events of one kind sent to one sink; `last_ms` is the end of the last such attempt."""
-
-    sink: str
-    kind: str
-    count: int
-    last_ms: int
-
-
-class UnderWay(msgspec.Struct, frozen=True):
-    """A delivery in flight when its event was erased."""
-
-    sink: str
-    source: str
-    id: str
-
-
-class Erasure(msgspec.Struct, frozen=True, kw_only=True):
-    """Result or forecast of an erasure; the numbers are rows."""
-
-    events: int
-    """Events whose body and headers are removed; their ids stay."""
-    pending: int
-    """Pending deliveries of these events that are discarded."""
-    dead: int
-    """Dead letters of these events that are discarded."""
-    unreadable: int
-    quarantine: int
-    """Unverified requests that wait for a new secret."""
-    excerpts: int
-    """Excerpts of destinations' answers to other events."""
-    reasons: int
-    """Failure reasons that contain the address, which they never should."""
-    searches: int
-    """Replays selected by the address; running ones are cancelled."""
-    views: int = 0
-    """Views and leads in the audience."""
-    videos: int = 0
-    """Titles and ids of videos that contain the address."""
-    reports: int = 0
-    """Reports of reconciliations whose names are removed."""
-    kept_ids: int
-    """Event ids that contain the address, and stay."""
-    told: Sequence[SentEvents]
-    """Deliveries that sinks have confirmed, which cannot be recalled."""
-    unconfirmed: Sequence[SentEvents]
-    """Attempts without a confirmation; the destination may have the event."""
-    under_way: Sequence[UnderWay]
-    """Deliveries that may still arrive."""
-    wiped: bool
-    """Whether unused parts of the store's files are overwritten; never in PostgreSQL."""
-    remains: str = ""
-    """What still holds the data after an erasure, in words for the operator; empty before it."""
-
-
-class ErasureRecord(msgspec.Struct, frozen=True):
-    """One recorded erasure."""
-
-    id: int
-    begun_ms: int
-    ended_ms: int | None
-    """None while it runs, and if an older relay was interrupted, so that it must be repeated."""
-    person: str
-    """Keyed digest of the address, in hex, which only shows whether two persons are the same."""
-    erasure: Erasure | None
-    """The result, or what is removed so far; None of one that must be repeated."""
-    share: float | None
-    """How much of the store is searched, 0 to 1; None of one that must be repeated."""
-
-
-class KeptRequest(msgspec.Struct, frozen=True):
-    """An unreadable or a quarantined request; `reason` says which."""
-
-    source: str
-    received_ms: int
-    reason: str
-    headers: bytes
-    body: bytes
-    is_damaged: bool
-    """Whether the stored body differs from the received one; never set for a quarantined one."""
-
-
-class Mention(msgspec.Struct, frozen=True):
-    """A destination's answer that names the person, to an event about something else."""
-
-    source: str
-    id: str
-    attempt: AttemptRecord
-
-
-class View(msgspec.Struct, frozen=True):
-    """A step that the person reached in a video; it outlives its event."""
-
-    source: str
-    video: str | None
-    title: str | None
-    step: str
-    """A milestone, or `lead`."""
-    at_ms: int
-
-
-class Records(msgspec.Struct, frozen=True, kw_only=True):
-    """A part of a person's data; `next` is the cursor of the following part, None in the last."""
-
-    events: Sequence[History]
-    unreadable: Sequence[KeptRequest]
-    mentions: Sequence[Mention]
-    views: Sequence[View]
-    next: str | None
-
-
-COUNTS = {
-    "events": "bodies and headers; their ids are kept",
-    "pending": "pending deliveries, discarded",
-    "dead": "dead letters, discarded",
-    "unreadable": "requests without an event",
-    "quarantine": "requests kept during a secret rotation",
-    "excerpts": "responses of destinations about other events",
-    "reasons": "failure reasons with the address",
-    "searches": "replays selected by the address",
-    "views": "views and leads of the audience report",
-    "videos": "titles and ids of videos with the address",
-    "reports": "reports of reconciliations with the address; their numbers stay",
-}
-"""What an erasure removes, by the names of its numbers."""
+from relay.core.clock import Clock
+from relay.store.email_matcher import EmailMatcher
+from relay.store.erasures import Erasure, ErasureLog, ErasureRecord, Order, Stored, unfinished
+from relay.store.events import Events
+from relay.store.personal_data_export import PersonalDataExport, Records
+from relay.store.personal_data_places import PLACES, SCAN_ROWS, PersonalDataSearch
+from relay.store.personal_data_removal import PersonalDataRemoval, Traces
+from relay.store.repository import Connections
+from relay.store.stepwise_erasure import ErasureRun
 
 
 def always() -> bool:
@@ -141,14 +20,35 @@ def always() -> bool:
 
 
 def nothing() -> None:
-    """Tell nobody of the progress."""
+    """Report no progress."""
 
 
-class PersonalData(Protocol):
+class PersonalData:
     """Personal data of the person with a whole e-mail address, which is case-insensitive.
 
     All methods may raise StoreError.
     """
+
+    def __init__(
+        self,
+        connections: Connections,
+        *,
+        search: PersonalDataSearch,
+        removal: PersonalDataRemoval,
+        erasures: ErasureLog,
+        events: Events,
+        clock: Clock,
+    ) -> None:
+        self._digests = connections.digests
+        self._rollup = connections.rollup
+        self._search = search
+        self._removal = removal
+        self._erasures = erasures
+        self._export = PersonalDataExport(connections, search, events)
+        self._clock = clock
+        self._lock = asyncio.Lock()
+        self._run: ErasureRun | None = None
+        """The last run, which may not have ended."""
 
     async def order(self, email: str, *, now_ms: int) -> int:
         """Order the erasure of a person's data up to now, unless one runs; return its number.
@@ -156,7 +56,9 @@ class PersonalData(Protocol):
         Nothing is removed yet, but `advance` will, also after a restart. The ids of events stay, so
         that a late retry is a duplicate, and a record without the address.
         """
-        ...
+        person = self._digests.digest(self._address(email).folded)
+        empty = Traces().erasure((), wiped=False, remains="")
+        return await self._erasures.begin(person, unfinished(empty, Order(email)), now_ms=now_ms)
 
     async def advance(
         self, *, goes_on: Callable[[], bool] = always, progressed: Callable[[], None] = nothing
@@ -166,21 +68,64 @@ class PersonalData(Protocol):
         After an error, a cancellation, or once `goes_on` is false between two steps, the next call
         goes on from there. `progressed` is called now and then.
         """
-        ...
+        if await self._erasures.unfinished() is None:
+            return False
+        async with self._lock, self._rollup:
+            stored = await self._erasures.unfinished()
+            if stored is None:
+                return False
+            if not await self._run_of(stored).carry_on(goes_on=goes_on, progressed=progressed):
+                return False
+            self._run = None
+        await self._erasures.wipe()
+        return True
 
-    async def erasure(self, number: int) -> ErasureRecord | None: ...
+    def _run_of(self, stored: Stored) -> ErasureRun:
+        """Return the last run if it can go on, else a new one."""
+        last = self._run
+        if last is not None and (last.number, last.stored) == (stored.number, stored.report):
+            return last
+        run = ErasureRun(
+            stored,
+            search=self._search,
+            removal=self._removal,
+            erasures=self._erasures,
+            address=self._address,
+            clock=self._clock,
+        )
+        if last is not None and last.number == stored.number:
+            run.discarded = last.discarded
+        self._run = run
+        return run
 
-    async def count(self, email: str) -> Erasure:
-        """Count what `erase` would remove now; changes nothing."""
-        ...
+    async def erasure(self, number: int) -> ErasureRecord | None:
+        return await self._erasures.one(number)
 
     async def erasures(self, *, limit: int, email: str | None = None) -> Sequence[ErasureRecord]:
         """Return the newest erasures, of one person or of all."""
-        ...
+        person = None if email is None else self._digests.digest(self._address(email).folded)
+        return await self._erasures.newest(limit=limit, person=person)
+
+    async def count(self, email: str) -> Erasure:
+        """Count what an erasure would remove of the rows that exist now; changes nothing."""
+        address, total = self._address(email), Traces()
+        for place in PLACES:
+            last = await self._search.last(place)
+            start: int | None = 0
+            while start is not None and start <= last:
+                matches = await self._search.find(place, address, start=start, rows=SCAN_ROWS)
+                start = matches.next
+                if matches.rows:
+                    total.add(await self._removal.preview(place, matches.keys))
+        in_flight = list(self._removal.in_flight(total).values())
+        return total.erasure(in_flight, wiped=False, remains="")
 
     async def records(self, email: str, *, after: str | None) -> Records:
         """Return a part of a person's data; `after` is the `next` of the previous part.
 
         Raises ValueError for an invalid `after`.
         """
-        ...
+        return await self._export.part(self._address(email), after=after)
+
+    def _address(self, email: str) -> EmailMatcher:
+        return EmailMatcher(email, number=self._digests.number(email))

@@ -1,14 +1,19 @@
 """What the subjects of a store stand on: connections, and what only an engine can do."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from typing import Protocol, TypeVar
 
+from relay.core.delivery import Status
 from relay.store.keyed_digests import PersonDigests, TokenDigests
 from relay.store.rows import Row
 from relay.store.selection import Conditions
 from relay.store.sql import Database, Sql, Values
 
 T = TypeVar("T")
+
+Moved = Mapping[tuple[str, Status], int]
+"""Changes of the numbers of deliveries, by sink and status."""
 
 
 class Reader(Protocol):
@@ -22,10 +27,13 @@ class Reader(Protocol):
 class Writer(Protocol):
     """A connection that writes."""
 
-    async def transact(self, work: Callable[[Database], T]) -> T:
+    async def transact(
+        self, work: Callable[[Database], T], done: Callable[[T], None] = ..., /
+    ) -> T:
         """Run work in a transaction; raises StoreError.
 
         It may run twice, also after its commit: again where the outcome of that is unknown.
+        `done` is called with the result once it is on disk, even if the caller was cancelled.
         """
         ...
 
@@ -78,6 +86,19 @@ class Connections(Protocol):
 
         None where the insertion makes it, because no write runs twice after its commit.
         """
+        ...
+
+    @property
+    def rollup(self) -> AbstractAsyncContextManager[object]:
+        """Held while the audience by day, or a person in it, changes in several transactions."""
+        ...
+
+    def is_leased(self, sink: str, seq: int, /) -> bool:
+        """Whether a dispatcher of this relay may be sending a delivery; called on any thread."""
+        ...
+
+    def count(self, moved: Moved, /) -> None:
+        """Count the deliveries whose status a transaction has changed, once it is on disk."""
         ...
 
     def require_room(self) -> None:

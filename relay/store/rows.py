@@ -12,6 +12,9 @@ Row = tuple[Any, ...]
 ORIGINAL, RECONSTRUCTED, SUPERSEDED = 0, 1, 2
 """Values of the column `reconstructed` of events."""
 
+ERASED = "erased-"
+"""Beginning of the ids that an erasure puts in the place of others."""
+
 EVENT = "e.source, e.id, e.kind, e.created_at, e.received_at, e.body, e.headers, e.reconstructed"
 """Columns of `event_of`."""
 

@@ -15,7 +15,7 @@ import pytest
 from relay.app import eraser
 from relay.core import signature
 from relay.core.errors import StoreFull
-from relay.store.sqlite.personal_data import SqlitePersonalDataSteps
+from relay.store.personal_data_removal import PersonalDataRemoval
 from tests import service
 from tests.admin.test_api import body, send, working
 from tests.cli.scene import Scene, plain, staged
@@ -275,7 +275,7 @@ async def test_a_delayed_erasure_still_empties_the_prefetch_buffers_and_ends_by_
         await relay.service.supervisor.resume("slow")  # so that all of them are leased at once
         await until(lambda: bool(destination.requests), what="the first of them")
         with monkeypatch.context() as patch:
-            patch.setattr(SqlitePersonalDataSteps, "leases_made", fail)
+            patch.setattr(PersonalDataRemoval, "leases_made", fail)
             erasure = await operator.post("/people/erase", {"email": ANN})
             assert (erasure["events"], erasure["ended_ms"]) == (30, None)
             assert "goes on by itself" in erasure["remains"]

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from relay.store.integrity import Inspection
+from relay.store.integrity import Inspection, Inspections
 from relay.store.sqlite import integrity
 from relay.store.sqlite.driver import Connection
-from relay.store.sqlite.integrity import SqliteInspections
 from relay.store.sqlite.store import SqliteStore
 from tests import service
 from tests.app.reloading import body
@@ -43,7 +42,7 @@ async def test_damage_is_a_result_not_an_error(tmp_path: Path) -> None:
         other.write_bytes(b"This is a text about bees." * 400)
         store = relay.service._store
         assert isinstance(store, SqliteStore)
-        store.inspections._path = other
+        store.inspections = Inspections(lambda: integrity.inspect(other))
         report = await operator.get("/store/check")
     assert report["content"] is None
     assert len(report["faults"]) == 1
@@ -73,7 +72,7 @@ begun: list[Path] = []
 async def test_concurrent_requests_share_one_inspection(
     tmp_path: Path, released: asyncio.Event
 ) -> None:
-    asked = SqliteInspections(tmp_path / "relay.db")
+    asked = Inspections(lambda: integrity.inspect(tmp_path / "relay.db"))
     first = [asyncio.create_task(asked.inspect()) for _ in range(3)]
     await until(lambda: len(begun) == 1, what="the reading")
     first[0].cancel()

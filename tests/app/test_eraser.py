@@ -74,15 +74,15 @@ async def test_an_erasure_goes_on_after_its_request_was_cut_and_its_store_was_aw
     monkeypatch.setattr(eraser, "RETRY_S", (0.01,))
     monkeypatch.setattr(eraser, "WAIT_S", 0.05)
     await accept(store, event("a"))
-    steps = store.personal_data._steps  # type: ignore[attr-defined]
-    leases_made, is_away = steps.leases_made, True
+    removal = store.personal_data._removal
+    leases_made, is_away = removal.leases_made, True
 
     async def leases_made_later() -> Any:
         if is_away:
             raise StoreUnavailable("the database has not answered for 15 s")
         return await leases_made()
 
-    monkeypatch.setattr(steps, "leases_made", leases_made_later)
+    monkeypatch.setattr(removal, "leases_made", leases_made_later)
     async with running(store, lambda: True) as one:
         async with asyncio.timeout(20):
             while (first := await one.erase(ANN)).erasure is None or not first.erasure.events:

@@ -1,7 +1,7 @@
 """Erasures as a relay carries them out: ordered, then carried on to the end."""
 
 from relay.store import Store
-from relay.store.personal_data import Erasure
+from relay.store.erasures import Erasure
 
 
 async def erase(store: Store, email: str, *, now_ms: int) -> Erasure:

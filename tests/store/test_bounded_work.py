@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from relay.core.config_values import Duration
-from relay.store import Store, stepwise_personal_data
+from relay.store import Store, personal_data_export
 from relay.store.audience import AudienceQuery, counting, rollup
 from relay.store.audience.days import Day, Key, View, days_of
 from tests.conftest import NOW_MS, ManualClock
@@ -201,8 +201,8 @@ async def test_the_audience_answers_while_events_arrive_faster_than_they_are_cou
 async def test_an_export_ends_while_events_of_the_person_arrive(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stepwise_personal_data, "SCAN_ROWS", 2)
-    monkeypatch.setattr(stepwise_personal_data, "PART_STEPS", 1)
+    monkeypatch.setattr(personal_data_export, "SCAN_ROWS", 2)
+    monkeypatch.setattr(personal_data_export, "PART_STEPS", 1)
     await arrive(store, 9)
     after, found = None, 0
     async with asyncio.timeout(60):

@@ -14,9 +14,10 @@ from relay.core.authentication import UnverifiedRequest
 from relay.core.delivery import Delivery, Result
 from relay.core.errors import StoreUnavailable
 from relay.core.event import Event, Unreadable
-from relay.store import Store, stepwise_erasure, stepwise_personal_data
-from relay.store.personal_data import Erasure, Records, UnderWay
-from relay.store.personal_data_traces import Traces
+from relay.store import Store, erasures, personal_data_export, stepwise_erasure
+from relay.store.erasures import Erasure, UnderWay
+from relay.store.personal_data_export import Records
+from relay.store.personal_data_removal import Traces
 from relay.store.replays import Mark, PlannedDelivery
 from relay.store.selection import Selection
 from relay.store.unreadable import UnreadableSelection
@@ -279,14 +280,14 @@ async def test_an_erasure_ends_while_more_events_of_the_person_arrive(
 ) -> None:
     monkeypatch.setattr(stepwise_erasure, "SCAN_ROWS", 2)
     await accept(store, *(event(f"a{number}") for number in range(10)))
-    steps = store.personal_data._steps  # type: ignore[attr-defined]
-    find, later = steps.find, count()
+    search = store.personal_data._search
+    find, later = search.find, count()
 
     async def find_while_one_arrives(*arguments: Any, **more: Any) -> Any:
         await accept(store, event(f"later {next(later)}"), event(f"later {next(later)}"))
         return await find(*arguments, **more)
 
-    monkeypatch.setattr(steps, "find", find_while_one_arrives)
+    monkeypatch.setattr(search, "find", find_while_one_arrives)
     async with asyncio.timeout(30):
         erased = await erase(store)
     assert erased.events >= 10
@@ -330,11 +331,10 @@ async def test_an_erasure_that_stopped_among_other_places_begins_anew(
     until_ms = NOW_MS + 1000
     await store.quarantine.begin("main", now_ms=NOW_MS, until_ms=until_ms, expires_ms=until_ms)
     await store.quarantine.keep(UnverifiedRequest("main", NOW_MS, b"", b"", event("signed").body))
-    steps = store.personal_data._steps  # type: ignore[attr-defined]
-    order = stepwise_erasure.Order(ANN, place=place_number, start=1 << 40)
+    order = erasures.Order(ANN, place=place_number, start=1 << 40)
     so_far = replace(Traces().erasure((), wiped=False, remains=""), kept_ids=1)
-    report = stepwise_erasure.unfinished(so_far, order)
-    number = await steps.begin(b"person", report, now_ms=NOW_MS)
+    report = erasures.unfinished(so_far, order)
+    number = await store.personal_data._erasures.begin(b"person", report, now_ms=NOW_MS)
     assert await store.personal_data.advance()
     left = await store.personal_data.count(ANN)
     assert (left.events, left.unreadable, left.quarantine) == (0, 0, 0)
@@ -351,15 +351,15 @@ async def test_an_erasure_that_failed_goes_on_where_it_was(
     monkeypatch.setattr(stepwise_erasure, "STEP_ROWS", 2)
     await accept(store, *(event(f"a{number}") for number in range(20)))
     on_its_way = (await leased(store))[:2]
-    steps = store.personal_data._steps  # type: ignore[attr-defined]
-    find, calls = steps.find, count(1)
+    search = store.personal_data._search
+    find, calls = search.find, count(1)
 
     async def find_now_and_then(*arguments: Any, **more: Any) -> Any:
         if next(calls) % 3 == 0:
             raise StoreUnavailable("the database has not answered for 15 s")
         return await find(*arguments, **more)
 
-    monkeypatch.setattr(steps, "find", find_now_and_then)
+    monkeypatch.setattr(search, "find", find_now_and_then)
     number = await store.personal_data.order(ANN, now_ms=NOW_MS)
     failures = 0
     while True:
@@ -405,8 +405,8 @@ async def test_many_rows_are_found_in_small_steps(
 async def test_personal_data_is_exported_in_parts(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stepwise_personal_data, "SCAN_ROWS", 2)
-    monkeypatch.setattr(stepwise_personal_data, "PART_STEPS", 2)
+    monkeypatch.setattr(personal_data_export, "SCAN_ROWS", 2)
+    monkeypatch.setattr(personal_data_export, "PART_STEPS", 2)
     await accept(store, *(event(f"a{number}") for number in range(6)))
     await accept(store, event("bobs", "bob@example.com"))
     await settle(store, *await leased(store), answer=f"I know {ANN}")

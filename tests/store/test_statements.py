@@ -37,19 +37,29 @@ def _named(name: str, value: object) -> Iterator[tuple[str, Sql]]:
             yield f"{name}, all", value.by({})
             if value.strictest != value.by({}):
                 yield f"{name}, chosen", value.strictest
+        case tuple():
+            for number, each in enumerate(value):
+                yield from _named(f"{name}[{number}]", each)
         case dict():
             for key, each in value.items():
                 yield from _named(f"{name}[{key}]", each)
 
 
-STATEMENTS = {
-    name: sql
-    for module in _modules()
-    for variable, value in vars(module).items()
-    for name, sql in _named(f"{module.__name__.removeprefix('relay.store.')}.{variable}", value)
-}
+def _statements() -> dict[str, Sql]:
+    """Return each statement once, also if several modules import it."""
+    found = {
+        id(sql): (name, sql)
+        for module in reversed([*_modules()])
+        for variable, value in vars(module).items()
+        for name, sql in _named(f"{module.__name__.removeprefix('relay.store.')}.{variable}", value)
+    }
+    return dict(found.values())
+
+
+STATEMENTS = _statements()
 
 FEW = {
+    "erasures": "an operator has ordered each",
     "known_clients": "200 at most",
     "added_totals": "some 1,000 at most",
     "paused_sinks": "a row for each sink",
@@ -84,6 +94,7 @@ SCANS = {
     "overview._FIRST_DEATH": "on SQLite, reads the dead letters of one sink in an index",
     "overview._LAST_DEATH": "on SQLite, sorts the dead letters of one sink",
     "overview._UNREADABLE": "counts all requests in an index",
+    "personal_data_removal._SENT": "groups the attempts of some events",
     "quarantine._ROTATIONS, all": "counts the kept requests of all sources",
     "reconstructions._STEPS": "groups the views of some people in one video",
     "replays._RUNNING": "reads all replays, each of which an operator began",
@@ -144,6 +155,7 @@ _FILLED = (
 
 _VALUES: Mapping[str, object] = {
     **dict.fromkeys(("actor", "address", "asked", "name", "result", "selection", "target"), "{}"),
+    **dict.fromkeys(("report", "stand_in", "stored", "wiped"), "{}"),
     **dict.fromkeys(("digest", "first", "last", "mark", "secret", "token"), b"7"),
     **dict.fromkeys(("people", "half_hours", "viewers", "videos"), b"7"),
     "before": 1 << 40,

@@ -17,7 +17,8 @@ from relay.admin.api.parameters import Number
 from relay.admin.operation import Nothing, Operation
 from relay.admin.services import AdminServices
 from relay.core.watch_history import KeptHistory
-from relay.store.personal_data import Erasure, ErasureRecord, KeptRequest, Mention, View
+from relay.store.erasures import Erasure, ErasureRecord
+from relay.store.personal_data_export import KeptRequest, Mention, View
 
 ERASURES_MAX = 100
 

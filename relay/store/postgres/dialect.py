@@ -29,6 +29,11 @@ _RULES = (
     (re.compile(r"\browid\b"), "number"),
     (re.compile(r"\binstr\("), "strpos("),
     (re.compile(r"\bgroup_concat\("), "string_agg("),
+    # An object without one of its keys.
+    (
+        re.compile(r"json_remove\((\w+), '\$\.(\w+)'\)"),
+        r"CAST(CAST(\1 AS jsonb) - '\2' AS text)",
+    ),
     # The order of the code points.
     (re.compile(r"\bCOLLATE BINARY\b"), 'COLLATE "C"'),
     # What SQLite needs no word for, such as locks of rows.

@@ -5,7 +5,6 @@ counts of the audience, and rows of events that are missing. The server's own ch
 data checksums) find the rest.
 """
 
-import asyncio
 from collections.abc import Callable
 
 from relay.core.delivery import Status
@@ -25,28 +24,6 @@ _SINKS = """
 SELECT sink, status, count(*) FROM relay.deliveries WHERE status IN ('pending', 'dead')
 GROUP BY sink, status ORDER BY sink
 """
-
-
-class PostgresInspections:
-    """Inspects one store; concurrent callers share an inspection."""
-
-    def __init__(self, connect: Callable[[], Connection], name: str) -> None:
-        """`name` is the schema's."""
-        self._connect = connect
-        self._name = name
-        self._running: asyncio.Task[Inspection] | None = None
-
-    async def inspect(self) -> Inspection:
-        """Start or join an inspection; cancelling one caller does not cancel it for the others."""
-        if self._running is None or self._running.done():
-            self._running = asyncio.create_task(inspect(self._connect, self._name))
-        return await asyncio.shield(self._running)
-
-    async def close(self) -> None:
-        """Cancel the running inspection."""
-        if self._running is not None:
-            self._running.cancel()
-            await asyncio.gather(self._running, return_exceptions=True)
 
 
 async def inspect(connect: Callable[[], Connection], name: str) -> Inspection:

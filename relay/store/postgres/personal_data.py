@@ -1,130 +1,118 @@
-"""Personal data in PostgreSQL."""
+"""Personal data in PostgreSQL: what other relays do beside an erasure, and what remains after it.
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
+A transaction locks events before their deliveries, and both in their order.
+"""
 
-from relay.core.delivery import Status
+from collections.abc import Collection, Iterable, Sequence
+from functools import cache
+
 from relay.store.audience.reads import COUNTED_TO, ROLLED_TO
-from relay.store.audience.rollup import forget_person
-from relay.store.email_matcher import EmailMatcher
-from relay.store.personal_data import ErasureRecord
-from relay.store.personal_data_parts import Record
-from relay.store.personal_data_traces import Matches, Traces
-from relay.store.postgres import (
-    erasure_log,
-    orders,
-    personal_data_export,
-    personal_data_search,
-)
+from relay.store.erasures import ErasureLog, Remains
+from relay.store.personal_data_places import PersonalDataPlace, PersonalDataSearch
+from relay.store.personal_data_removal import DeliveryKey, PersonalDataRemoval
 from relay.store.postgres.audience_tables import PostgresAudienceTables, wait_for
-from relay.store.postgres.driver import Database
-from relay.store.postgres.personal_data_places import PLACES, Place
+from relay.store.postgres.driver import Database, Row
 from relay.store.postgres.shared import PostgresRepository
 from relay.store.postgres.vacuum import ERASABLE
-from relay.store.stepwise_erasure import Change, InFlight, Remains, Stored
+from relay.store.sql import Values
+
+_BYTES = frozenset({"body", "headers"})
+"""Columns that hold bytes; all others hold text."""
+
+# A replay that opens deliveries of these events commits first, or finds no body any more.
+_HOLD_EVENTS = """
+SELECT 1 FROM relay.events WHERE seq = ANY(%b::bigint[]) ORDER BY seq FOR UPDATE
+"""
+# A settlement under way, which adds an attempt, commits first.
+_HOLD_DELIVERIES = """
+SELECT 1 FROM relay.deliveries
+WHERE event = ANY(%b::bigint[]) AND status IN ('pending', 'dead') ORDER BY event, sink FOR UPDATE
+"""
+_SENT_ELSEWHERE = """
+SELECT d.event, d.sink FROM relay.deliveries AS d JOIN relay.ownership AS o ON o.sink = d.sink
+WHERE d.event = ANY(%b::bigint[])
+    AND d.due_at <= extract(epoch FROM clock_timestamp()) * 1000 + 60000
+    AND o.holder <> %s AND o.expires_at > clock_timestamp()
+"""
 
 
-class PostgresPersonalDataSteps(PostgresRepository):
-    """Fulfils `relay.store.stepwise_personal_data.Steps`."""
+class PostgresPersonalDataSearch(PostgresRepository, PersonalDataSearch):
+    """Rows of other relays may be on their way."""
 
-    places = PLACES
-
-    def alone(self) -> AbstractAsyncContextManager[object]:
-        # Each transaction locks what it changes, because other relays count too.
-        return nullcontext()
-
-    async def last(self, place: Place) -> int:
+    async def _arrived(self, place: PersonalDataPlace) -> None:
         match place.name:
             case "events":
                 await self._shared.events.last()
             case "views":
                 # A count that began before the events lost their bodies has ended then.
-                await self._shared.background.transact(lambda db: wait_for(db, COUNTED_TO))
-        return await self._reader.read(lambda db: personal_data_search.last(db, place))
+                await self._background.transact(lambda db: wait_for(db, COUNTED_TO))
 
-    async def find(self, place: Place, address: EmailMatcher, *, start: int, rows: int) -> Matches:
-        return await self._reader.read(
-            lambda db: personal_data_search.find(db, place, address, start=start, rows=rows)
-        )
+    def _candidates(self, db: Database, place: PersonalDataPlace, span: Values) -> Iterable[Row]:
+        return db.execute(_candidates(place), span)
 
-    async def preview(self, place: Place, keys: Sequence[int]) -> Traces:
-        return await self._reader.read(lambda db: personal_data_search.preview(db, place, keys))
 
-    async def remove(
-        self,
-        place: Place,
-        keys: Sequence[int],
-        change: Change,
-        *,
-        now_ms: int,
-        done: Callable[[Traces], None],
-    ) -> None:
-        def remove(db: Database) -> Traces:
-            removed = personal_data_search.remove(db, place, keys, now_ms)
-            erasure_log.note(db, change, removed)
-            return removed
+@cache
+def _candidates(place: PersonalDataPlace) -> str:
+    hints = " OR ".join(
+        _hints_in_bytes(each) if each in _BYTES else _hints_in_text(each) for each in place.columns
+    )
+    key = "number" if place.key == "rowid" else place.key
+    return f"""
+SELECT {key}, {", ".join(place.columns)} FROM relay.{place.table}
+WHERE {key} >= %(start)s AND {key} < %(end)s AND (%(mark)s::text IS NULL OR {hints})
+"""
 
-        def removed(traces: Traces) -> None:
-            for (sink, status), count in traces.moved.items():
-                if status is Status.PENDING:
-                    self._shared.ended[sink] -= count
-            done(traces)
 
-        await self._shared.background.transact(remove, removed)
+def _hints_in_bytes(column: str) -> str:
+    # Turns bytes that are not ASCII into octal digits, so that any body is valid text.
+    text = f"""lower(encode({column}, 'escape') COLLATE "C")"""
+    escapes = (f"position(E'\\\\x{each}'::bytea IN {column}) > 0" for each in ("5c75", "00"))
+    return " OR ".join((f"position(%(mark)s IN {text}) > 0", *escapes))
 
-    async def note(self, change: Change) -> None:
-        await self._shared.background.transact(lambda db: erasure_log.note(db, change, Traces()))
 
-    def in_flight(self, traces: Traces) -> InFlight:
-        return {
-            (seq, sink): delivery
-            for (seq, sink), delivery in traces.discarded.items()
-            if self._shared.leases.is_held(sink, seq)
-            # It is unknown which of its due deliveries another relay is sending.
-            or ((seq, sink) in traces.owned and not self._shared.fences.holds(sink))
-        }
+def _hints_in_text(column: str) -> str:
+    return (
+        f"""position(%(mark)s IN lower({column} COLLATE "C")) > 0"""
+        f""" OR position(E'\\\\u' IN {column}) > 0"""
+    )
 
-    async def leases_made(self) -> None:
-        await self._shared.leaser.read(lambda _: None)
 
-    async def begin(self, person: bytes, report: str, *, now_ms: int) -> int:
-        number = await self._shared.draw("erasures")
+class PostgresPersonalDataRemoval(PostgresRepository, PersonalDataRemoval):
+    """Other relays settle deliveries, replay events and count the audience at the same time."""
 
-        def begin(db: Database) -> int:
-            # The relay that does the maintenance carries it on.
-            orders.count(db)
-            return erasure_log.begin(db, number, person, report, now_ms=now_ms)
+    def _prepare(self, db: Database, events: Sequence[int]) -> None:
+        for hold in (_HOLD_EVENTS, _HOLD_DELIVERIES):
+            db.execute(hold, (list(events),))
 
-        return await self._shared.background.transact(begin)
+    def _sent_elsewhere(self, db: Database, events: Sequence[int]) -> Collection[DeliveryKey]:
+        # It is unknown which of its due deliveries another relay is sending.
+        found = db.execute(_SENT_ELSEWHERE, (list(events), self._shared.member))
+        return [(seq, sink) for seq, sink in found]
 
-    async def unfinished(self) -> Stored | None:
-        return await self._reader.read(erasure_log.unfinished)
+    def _audience(self, db: Database) -> PostgresAudienceTables:
+        # Another relay may be adding to the same days.
+        wait_for(db, ROLLED_TO)
+        return PostgresAudienceTables(db)
 
-    async def end(self, change: Change, address: EmailMatcher, *, now_ms: int) -> None:
-        def end(db: Database) -> None:
-            if address.number is not None:
-                wait_for(db, ROLLED_TO)
-                forget_person(PostgresAudienceTables(db), address.number)
-            erasure_log.end(db, change, now_ms=now_ms)
-            # Other relays let go of what they have read ahead.
-            orders.count(db)
 
-        await self._shared.background.transact(end)
+class PostgresErasureLog(PostgresRepository, ErasureLog):
+    """Their traces are old versions of rows, which only VACUUM removes."""
 
-    async def wipe(self) -> Remains:
-        return erasure_log.remains(vacuumed=await self._shared.vacuum.run(*ERASABLE))
+    wiped = "vacuumed"
 
-    async def erasure(self, number: int) -> ErasureRecord | None:
-        return await self._reader.read(lambda db: erasure_log.one(db, number))
+    async def wipe(self) -> None:
+        await self._shared.vacuum.run(*ERASABLE)
 
-    async def newest(self, *, limit: int, person: bytes | None) -> Sequence[ErasureRecord]:
-        return await self._reader.read(
-            lambda db: erasure_log.newest(db, limit=limit, person=person)
-        )
+    def _remains(self, *, is_wiped: bool) -> Remains:
+        return Remains(wiped=False, text=f"{_VACUUMED if is_wiped else _NOT_VACUUMED} {_KEPT}")
 
-    async def records(
-        self, place: Place, address: EmailMatcher, keys: Sequence[int]
-    ) -> Sequence[Record]:
-        return await self._reader.read(
-            lambda db: personal_data_export.records(db, place.name, address, keys)
-        )
+
+_VACUUMED = "VACUUM has run on the tables."
+_NOT_VACUUMED = (
+    "VACUUM has not run yet, because it takes longer or only the owner of the tables may: until "
+    "then they hold the old row versions."
+)
+_KEPT = (
+    "PostgreSQL overwrites freed space only when it is used again, and its WAL, standbys and "
+    "backups hold the data for as long as they are kept."
+)

@@ -1,10 +1,12 @@
 """What the parts of a store share."""
 
 from collections import Counter
+from contextlib import AbstractAsyncContextManager, nullcontext
 from uuid import UUID
 
 import msgspec
 
+from relay.core.delivery import Status
 from relay.store.keyed_digests import PersonDigests, TokenDigests
 from relay.store.ordering import OrderingKeys
 from relay.store.postgres import orders
@@ -17,7 +19,7 @@ from relay.store.postgres.outstanding import Outstanding
 from relay.store.postgres.transactions import Transactions
 from relay.store.postgres.vacuum import Vacuum
 from relay.store.postgres.visible_numbers import VisibleNumbers
-from relay.store.repository import Repository
+from relay.store.repository import Moved, Repository
 from relay.store.sql import Database
 
 
@@ -55,6 +57,19 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True):
         """Draw a number, which is missing from the table if it is not used in the end."""
         sql = f"SELECT nextval('relay.{table}_{column}_seq')"
         return await self.reader.read(lambda db: int(db.execute(sql).fetchall()[0][0]))
+
+    @property
+    def rollup(self) -> AbstractAsyncContextManager[object]:
+        """Each transaction locks what it changes, because other relays count too."""
+        return nullcontext()
+
+    def is_leased(self, sink: str, seq: int, /) -> bool:
+        return self.leases.is_held(sink, seq)
+
+    def count(self, moved: Moved, /) -> None:
+        for (sink, status), change in moved.items():
+            if status is Status.PENDING and change < 0:
+                self.ended[sink] -= change
 
     def require_room(self) -> None:
         """Leave it to the server, which refuses what it has no room for."""

@@ -21,9 +21,11 @@ from relay.store import (
     Tier,
 )
 from relay.store.audit import Audit
+from relay.store.integrity import Inspections
 from relay.store.overview import Overview, overview
 from relay.store.ownership import MAINTENANCE
 from relay.store.paused_sinks import PausedSinks
+from relay.store.personal_data import PersonalData
 from relay.store.postgres import accept, due_queries, search, totals
 from relay.store.postgres.absences import SKEW_MS, PostgresAbsences
 from relay.store.postgres.accept import Acceptance
@@ -34,10 +36,14 @@ from relay.store.postgres.backup import PostgresBackups
 from relay.store.postgres.connection import Connection
 from relay.store.postgres.dead_letters import PostgresDeadLetters
 from relay.store.postgres.events import PostgresEvents
-from relay.store.postgres.integrity import PostgresInspections
+from relay.store.postgres.integrity import inspect
 from relay.store.postgres.leasing import Leasing
 from relay.store.postgres.ownership import PostgresOwnership
-from relay.store.postgres.personal_data import PostgresPersonalDataSteps
+from relay.store.postgres.personal_data import (
+    PostgresErasureLog,
+    PostgresPersonalDataRemoval,
+    PostgresPersonalDataSearch,
+)
 from relay.store.postgres.probe import probe
 from relay.store.postgres.quarantine import PostgresQuarantine
 from relay.store.postgres.reconstructions import PostgresReconstructions
@@ -53,7 +59,6 @@ from relay.store.search import Search
 from relay.store.sessions import Sessions
 from relay.store.sink_states import SinkStates
 from relay.store.statistics import Statistics
-from relay.store.stepwise_personal_data import StepwisePersonalData
 from relay.store.totals import Totals
 from relay.store.unreadable import UnreadableRequests
 
@@ -101,14 +106,21 @@ class PostgresStore:
         self.audience = PostgresAudience(shared)
         self.audit = Audit(shared)
         self.backups = PostgresBackups()
-        self.inspections = PostgresInspections(partial(Connection, access), settings.schema)
+        self.inspections = Inspections(
+            partial(inspect, partial(Connection, access), settings.schema)
+        )
         self.events = PostgresEvents(shared)
         self.dead_letters = PostgresDeadLetters(shared)
         self.replays = PostgresReplays(shared, self._withdrawals)
         self.paused_sinks = PausedSinks(shared)
         self.ownership = ownership
-        self.personal_data = StepwisePersonalData(
-            PostgresPersonalDataSteps(shared), shared.digests, clock
+        self.personal_data = PersonalData(
+            shared,
+            search=PostgresPersonalDataSearch(shared),
+            removal=PostgresPersonalDataRemoval(shared),
+            erasures=PostgresErasureLog(shared),
+            events=self.events,
+            clock=clock,
         )
         self.quarantine = PostgresQuarantine(shared)
         conditions = shared.conditions
@@ -207,7 +219,7 @@ class PostgresStore:
         )
 
     def is_leased(self, sink: str, seq: int) -> bool:
-        return self._shared.leases.is_held(sink, seq)
+        return self._shared.is_leased(sink, seq)
 
     async def reclaim(self, sink: str) -> None:
         await self._leasing.reclaim(sink)

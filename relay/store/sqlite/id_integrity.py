@@ -4,6 +4,7 @@ import heapq
 from collections.abc import Iterator
 from itertools import islice
 
+from relay.store.rows import ERASED
 from relay.store.sqlite import id_filter, id_periods, known_ids
 from relay.store.sqlite.driver import Row, snapshot, sqlite3
 from relay.store.sqlite.known_ids import BlockFilters
@@ -87,5 +88,5 @@ def _is_missing(db: sqlite3.Connection, key: bytes, stored: BlockFilters, period
     return any(
         not id_filter.holds(stored.column, period, id_filter.places(key, source, event_id))
         for source, event_id, _ in db.execute(_IDS, (period,))
-        if not event_id.startswith(id_periods.ERASED)
+        if not event_id.startswith(ERASED)
     )

@@ -17,9 +17,6 @@ more of a smaller one would have to be looked up."""
 
 BLOCK_BITS = BITS + id_filter.BLOCK_BITS
 
-ERASED = "erased-"
-"""Beginning of the ids that an erasure puts in the place of others, in any period."""
-
 INDEXED = "indexed"
 """Name of the first event that may be missing in `ids`, among the store's own values."""
 

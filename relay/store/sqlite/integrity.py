@@ -1,6 +1,5 @@
 """Inspections of a SQLite store, while it is written to."""
 
-import asyncio
 from pathlib import Path
 
 from relay.core.delivery import Status
@@ -15,26 +14,6 @@ from relay.store.sqlite.driver import reading, snapshot, sqlite3
 _SCHEMA = "SELECT coalesce(max(number), 0) FROM migrations"
 _COUNTS = "SELECT (SELECT count(*) FROM events), (SELECT count(*) FROM unreadable)"
 _DELIVERIES = "SELECT status, count(*) FROM deliveries GROUP BY status"
-
-
-class SqliteInspections:
-    """Inspects one store; concurrent callers share an inspection."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._running: asyncio.Task[Inspection] | None = None
-
-    async def inspect(self) -> Inspection:
-        """Start or join an inspection; cancelling one caller does not cancel it for the others."""
-        if self._running is None or self._running.done():
-            self._running = asyncio.create_task(inspect(self._path))
-        return await asyncio.shield(self._running)
-
-    async def close(self) -> None:
-        """Cancel the running inspection."""
-        if self._running is not None:
-            self._running.cancel()
-            await asyncio.gather(self._running, return_exceptions=True)
 
 
 async def inspect(path: Path) -> Inspection:

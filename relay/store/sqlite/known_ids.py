@@ -11,6 +11,7 @@ from typing import NamedTuple, Self
 import orjson
 
 from relay.store.keyed_digests import key
+from relay.store.rows import ERASED
 from relay.store.sqlite import id_filter, id_periods
 from relay.store.sqlite.driver import sqlite3
 from relay.store.sqlite.id_filter import IdFilters
@@ -104,7 +105,7 @@ class KnownIds:
 
     def elsewhere(self, source: str, event_id: str) -> Sequence[int]:
         """Return the indexed periods that may have an id that is not among the recent ones."""
-        if event_id.startswith(id_periods.ERASED):
+        if event_id.startswith(ERASED):
             return (*self.filters.periods(), *self._unfiltered)
         if not self.filters:
             return self._unfiltered

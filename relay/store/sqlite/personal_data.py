@@ -1,104 +1,80 @@
-"""Personal data in SQLite."""
+"""Personal data in SQLite: its search without Python's lock, and what remains after an erasure."""
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager
-from functools import partial
+from collections.abc import Collection, Iterable, Sequence
+from functools import cache
 
-from relay.store.audience.rollup import forget_person
-from relay.store.email_matcher import EmailMatcher
-from relay.store.personal_data import ErasureRecord
-from relay.store.personal_data_parts import Record
-from relay.store.personal_data_traces import Matches, Traces
-from relay.store.sqlite import erasure_log, personal_data_export, personal_data_search
+import orjson
+
+from relay.store.erasures import ErasureLog, Remains
+from relay.store.personal_data_places import KEYS, PersonalDataPlace, PersonalDataSearch
+from relay.store.personal_data_removal import DeliveryKey, PersonalDataRemoval
+from relay.store.rows import Row
+from relay.store.sql import Values
 from relay.store.sqlite.audience_tables import SqliteAudienceTables
 from relay.store.sqlite.driver import sqlite3
-from relay.store.sqlite.personal_data_places import PLACES, Place
+from relay.store.sqlite.id_periods import BLOCK_BITS
 from relay.store.sqlite.shared import SqliteRepository
-from relay.store.stepwise_erasure import Change, InFlight, Remains, Stored
+
+# A filter would still tell whether an id was there; the next start makes it anew.
+_FORGET_FILTERS = f"""
+DELETE FROM id_filters WHERE block IN (
+    SELECT seq >> {BLOCK_BITS} FROM events WHERE seq IN {KEYS} AND reconstructed > 0
+)
+"""
 
 
-class SqlitePersonalDataSteps(SqliteRepository):
-    """Fulfils `relay.store.stepwise_personal_data.Steps`."""
+class SqlitePersonalDataSearch(SqliteRepository, PersonalDataSearch):
+    """SQLite searches without Python's lock, and rules most rows out."""
 
-    places = PLACES
+    async def _arrived(self, _: PersonalDataPlace) -> None:
+        """All that is committed can be seen."""
 
-    def alone(self) -> AbstractAsyncContextManager[object]:
-        return self._shared.rollup
+    def _candidates(
+        self, db: sqlite3.Connection, place: PersonalDataPlace, span: Values
+    ) -> Iterable[Row]:
+        return db.execute(_candidates(place), span)
 
-    async def last(self, place: Place) -> int:
-        return await self._reader.read(partial(personal_data_search.last, place=place))
 
-    async def find(self, place: Place, address: EmailMatcher, *, start: int, rows: int) -> Matches:
-        return await self._reader.read(
-            lambda db: personal_data_search.find(db, place, address, start=start, rows=rows)
-        )
+@cache
+def _candidates(place: PersonalDataPlace) -> str:
+    hints = " OR ".join(
+        f"instr(lower(CAST({each} AS TEXT)), :mark) > 0"
+        f" OR instr(CAST({each} AS BLOB), x'5c75') > 0 OR instr(CAST({each} AS BLOB), x'00') > 0"
+        for each in place.columns
+    )
+    return f"""
+SELECT {place.key}, {", ".join(place.columns)} FROM {place.table}
+WHERE {place.key} >= :start AND {place.key} < :end AND (:mark IS NULL OR {hints})
+"""
 
-    async def preview(self, place: Place, keys: Sequence[int]) -> Traces:
-        return await self._reader.read(lambda db: personal_data_search.preview(db, place, keys))
 
-    async def remove(
-        self,
-        place: Place,
-        keys: Sequence[int],
-        change: Change,
-        *,
-        now_ms: int,
-        done: Callable[[Traces], None],
-    ) -> None:
-        def remove(db: sqlite3.Connection) -> Traces:
-            removed = personal_data_search.remove(db, place, keys, now_ms)
-            erasure_log.note(db, change, removed)
-            return removed
+class SqlitePersonalDataRemoval(SqliteRepository, PersonalDataRemoval):
+    """One process holds the store, so nothing is locked."""
 
-        def removed(traces: Traces) -> None:
-            self._shared.count(traces.moved)
-            done(traces)
+    def _prepare(self, db: sqlite3.Connection, events: Sequence[int]) -> None:
+        db.execute(_FORGET_FILTERS, {"keys": orjson.dumps(events).decode()})
 
-        await self._writer.transact(remove, removed)
+    def _sent_elsewhere(self, _: object, __: Sequence[int]) -> Collection[DeliveryKey]:
+        return ()
 
-    async def note(self, change: Change) -> None:
-        await self._writer.transact(lambda db: erasure_log.note(db, change, Traces()))
+    def _audience(self, db: sqlite3.Connection) -> SqliteAudienceTables:
+        return SqliteAudienceTables(db)
 
-    def in_flight(self, traces: Traces) -> InFlight:
-        return {
-            (seq, sink): delivery
-            for (seq, sink), delivery in traces.discarded.items()
-            if seq in self._shared.leased.get(sink, ())
-        }
 
-    async def leases_made(self) -> None:
-        await self._shared.leaser.read(lambda _: None)
+class SqliteErasureLog(SqliteRepository, ErasureLog):
+    """Their traces are in unused parts of the store's files."""
 
-    async def begin(self, person: bytes, report: str, *, now_ms: int) -> int:
-        return await self._writer.transact(
-            lambda db: erasure_log.begin(db, person, report, now_ms=now_ms)
-        )
+    wiped = "wiped"
 
-    async def unfinished(self) -> Stored | None:
-        return await self._reader.read(erasure_log.unfinished)
+    async def wipe(self) -> None:
+        await self._shared.wiper.wipe()
 
-    async def end(self, change: Change, address: EmailMatcher, *, now_ms: int) -> None:
-        def end(db: sqlite3.Connection) -> None:
-            if address.number is not None:
-                forget_person(SqliteAudienceTables(db), address.number)
-            erasure_log.end(db, change, now_ms=now_ms)
+    def _remains(self, *, is_wiped: bool) -> Remains:
+        return Remains(is_wiped, _WIPED if is_wiped else _NOT_WIPED)
 
-        await self._writer.transact(end)
 
-    async def wipe(self) -> Remains:
-        return erasure_log.remains(wiped=await self._shared.wiper.wipe())
-
-    async def erasure(self, number: int) -> ErasureRecord | None:
-        return await self._reader.read(lambda db: erasure_log.one(db, number))
-
-    async def newest(self, *, limit: int, person: bytes | None) -> Sequence[ErasureRecord]:
-        return await self._reader.read(
-            lambda db: erasure_log.newest(db, limit=limit, person=person)
-        )
-
-    async def records(
-        self, place: Place, address: EmailMatcher, keys: Sequence[int]
-    ) -> Sequence[Record]:
-        return await self._reader.read(
-            lambda db: personal_data_export.records(db, place.name, address, keys)
-        )
+_WIPED = "The store's files are overwritten and its log is empty; backups still hold the data."
+_NOT_WIPED = (
+    "The store's files are still being overwritten, or a reader holds its log; the relay "
+    "finishes this in the background. Backups still hold the data."
+)

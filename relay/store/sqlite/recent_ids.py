@@ -6,6 +6,7 @@ of one hash, and a number that a failure has left, cost a look at a row.
 
 from collections.abc import Sequence
 
+from relay.store.rows import ERASED
 from relay.store.sqlite import id_periods
 from relay.store.sqlite.driver import sqlite3
 
@@ -46,7 +47,7 @@ class RecentIds:
     def candidates(self, source: str, event_id: str) -> list[int]:
         """Return the numbers of the events that may have an id."""
         found: list[int] = []
-        if event_id.startswith(id_periods.ERASED):
+        if event_id.startswith(ERASED):
             for ids in self._periods.values():
                 found += ids.values()
             return found

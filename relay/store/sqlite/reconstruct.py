@@ -7,11 +7,11 @@ from typing import NamedTuple
 from relay.core.delivery import Status
 from relay.core.event import Event, Outcome
 from relay.core.routing import Verdict
+from relay.store.erasures import is_erased
 from relay.store.reconstructions import SENT_RECONSTRUCTED, ReconstructionOutcome
 from relay.store.rows import RECONSTRUCTED, SUPERSEDED, digest
 from relay.store.sqlite.accept import Acceptance, Arrival
 from relay.store.sqlite.driver import sqlite3
-from relay.store.sqlite.erasure_log import is_erased
 from relay.store.sqlite.id_periods import IN_PERIODS
 from relay.store.sqlite.operator_writes import Moved
 from relay.store.sqlite.ordering import HELD_BACK

@@ -8,6 +8,7 @@ import orjson
 from relay.core.errors import StoreError
 from relay.core.event import Event, Outcome
 from relay.core.routing import Verdict
+from relay.store.erasures import is_erased
 from relay.store.reconstructions import (
     NAMED,
     KnownVideo,
@@ -19,7 +20,6 @@ from relay.store.sqlite import reconstruct
 from relay.store.sqlite.accept import Acceptance, Arrival
 from relay.store.sqlite.audience import SqliteAudience
 from relay.store.sqlite.driver import sqlite3
-from relay.store.sqlite.erasure_log import is_erased
 from relay.store.sqlite.reconstruct import Superseded
 from relay.store.sqlite.shared import Shared, SqliteRepository
 

@@ -10,13 +10,12 @@ from relay.core.delivery import Delivery, Status
 from relay.core.routing import Verdict
 from relay.store.keyed_digests import PersonDigests, TokenDigests
 from relay.store.ordering import OrderingKeys
-from relay.store.repository import Repository
+from relay.store.repository import Moved, Repository
 from relay.store.sql import Database
 from relay.store.sqlite.conditions import SqliteConditions
 from relay.store.sqlite.disk import Room
 from relay.store.sqlite.driver import Connection
 from relay.store.sqlite.group_commit import GroupCommit
-from relay.store.sqlite.operator_writes import Moved
 from relay.store.sqlite.outstanding import Outstanding
 from relay.store.sqlite.secure_delete import Wiper
 
@@ -72,6 +71,9 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True):
     def overwrite(self, _: str, /) -> None:
         self.wiper.start()
 
+    def is_leased(self, sink: str, seq: int, /) -> bool:
+        return seq in self.leased.get(sink, ())
+
     def is_withdrawn(self, delivery: Delivery) -> bool:
         """Whether its sink gets the original in its place, or may soon."""
         keepers = self.superseded.get(delivery.seq)
@@ -86,7 +88,7 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True):
     rollup: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
     """Held while the audience by day, or a person in it, is changed in several transactions."""
 
-    def count(self, moved: Moved) -> None:
+    def count(self, moved: Moved, /) -> None:
         """Update the tallies by the status changes of a write."""
         for (sink, status), change in moved.items():
             self.tallies[sink][status] += change

@@ -32,9 +32,11 @@ from relay.store import (
     tiers,
 )
 from relay.store.audit import Audit
+from relay.store.integrity import Inspections
 from relay.store.overview import Overview, overview
 from relay.store.ownership import SoleOwner
 from relay.store.paused_sinks import PausedSinks
+from relay.store.personal_data import PersonalData
 from relay.store.search import Search
 from relay.store.sessions import Sessions
 from relay.store.sink_states import SinkStates
@@ -59,8 +61,12 @@ from relay.store.sqlite.files import Files
 from relay.store.sqlite.filter_builder import FilterBuilder
 from relay.store.sqlite.group_commit import Statement
 from relay.store.sqlite.handover import hand_over
-from relay.store.sqlite.integrity import SqliteInspections, check
-from relay.store.sqlite.personal_data import SqlitePersonalDataSteps
+from relay.store.sqlite.integrity import check, inspect
+from relay.store.sqlite.personal_data import (
+    SqliteErasureLog,
+    SqlitePersonalDataRemoval,
+    SqlitePersonalDataSearch,
+)
 from relay.store.sqlite.quarantine import SqliteQuarantine
 from relay.store.sqlite.reconstructions import SqliteReconstructions
 from relay.store.sqlite.replays import SqliteReplays, replaying
@@ -68,7 +74,6 @@ from relay.store.sqlite.settings import SqliteSettings
 from relay.store.sqlite.shared import Shared
 from relay.store.sqlite.withdrawals import Withdrawals
 from relay.store.statistics import Statistics
-from relay.store.stepwise_personal_data import StepwisePersonalData
 from relay.store.totals import Totals
 from relay.store.unreadable import UnreadableRequests
 
@@ -129,8 +134,13 @@ class SqliteStore:
         self.audience = SqliteAudience(shared)
         self.reconstructions = SqliteReconstructions(shared, accept, self.audience)
         self.statistics = Statistics(shared, clock, last=self.events.newest)
-        self.personal_data = StepwisePersonalData(
-            SqlitePersonalDataSteps(shared), shared.digests, clock
+        self.personal_data = PersonalData(
+            shared,
+            search=SqlitePersonalDataSearch(shared),
+            removal=SqlitePersonalDataRemoval(shared),
+            erasures=SqliteErasureLog(shared),
+            events=self.events,
+            clock=clock,
         )
         self.unreadable = UnreadableRequests(shared)
         self.quarantine = SqliteQuarantine(shared)
@@ -138,7 +148,7 @@ class SqliteStore:
         self.request_budgets = ProcessBudgets(monotonic=clock.monotonic)
         self.sink_states = SinkStates(shared, skew_ms=0)
         self.backups = SqliteBackups(self.path, min_free=settings.min_free)
-        self.inspections = SqliteInspections(self.path)
+        self.inspections = Inspections(partial(inspect, self.path))
 
     async def size_bytes(self) -> int:
         return disk.size_bytes(self.path)
@@ -260,7 +270,7 @@ class SqliteStore:
         return count
 
     def is_leased(self, sink: str, seq: int) -> bool:
-        return seq in self._leased[sink]
+        return self._shared.is_leased(sink, seq)
 
     async def reclaim(self, sink: str) -> None:
         # Settlements are written in order, even if their callers were cancelled.

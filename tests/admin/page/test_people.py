@@ -148,7 +148,7 @@ async def test_an_export_is_a_file_with_all_of_a_person_and_is_audited(
 async def test_an_export_joins_the_parts_of_much_data(
     relay: Relay, visitor: Visitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("relay.store.stepwise_personal_data.PART_BYTES", 1)
+    monkeypatch.setattr("relay.store.personal_data_export.PART_BYTES", 1)
     await send_events(relay)
     await send(relay, *(body(f"evt_{number}", email=ANN) for number in range(3)))
     assert (await relay.ask(post(f"not JSON: {ANN}".encode()))).status == 200

@@ -10,9 +10,9 @@ from psycopg import sql
 
 from relay.core.config_values import Secret
 from relay.store import Store
-from relay.store.postgres import personal_data_search, vacuum
+from relay.store.personal_data_places import EVENTS
+from relay.store.postgres import vacuum
 from relay.store.postgres.opening import open_store
-from relay.store.postgres.personal_data_places import PLACES
 from relay.store.postgres.settings import PostgresSettings
 from tests.conftest import NOW_MS, ManualClock
 from tests.store.conformance import OTHER, TAKES, accept
@@ -21,8 +21,6 @@ from tests.store.test_personal_data import ANN, erase, event
 
 if TYPE_CHECKING:
     from relay.store.postgres.store import PostgresStore
-
-(EVENTS,) = [place for place in PLACES if place.name == "events"]
 
 
 def own(place: PostgresPlace, sink: str, *, for_s: float = 60) -> None:
@@ -63,11 +61,10 @@ async def test_a_delivery_that_another_relay_may_be_sending_is_reported(
 async def test_a_removal_that_is_repeated_reports_the_same(postgres_place: PostgresPlace) -> None:
     async with postgres_place.open(ManualClock()) as store:
         await accept(store, event("a"), event("b"), verdicts=[TAKES, OTHER])
-        shared = cast("PostgresStore", store)._shared
+        background = cast("PostgresStore", store)._shared.background
+        removal = store.personal_data._removal
         reports = [
-            await shared.background.transact(
-                lambda db: personal_data_search.remove(db, EVENTS, [1, 2], NOW_MS)
-            )
+            await background.transact(lambda db: removal.remove_rows(db, EVENTS, [1, 2], NOW_MS))
             for _ in range(2)
         ]
         assert reports[0] == reports[1]

@@ -14,7 +14,9 @@ from relay.store.selection import Selection
 from relay.store.sessions import KnownClient
 from relay.store.sink_states import Change, StateSpan
 from tests.conftest import NOW_MS, ManualClock
+from tests.store.conformance import OTHER, TAKES, accept
 from tests.store.places import PostgresPlace
+from tests.store.test_personal_data import erase, event
 from tests.store.test_quarantine import begin, request, waiting
 from tests.store.test_sessions import find, log_in
 
@@ -84,6 +86,14 @@ async def test_a_run_ends_once(store: Store) -> None:
     ended = await runs.end(run, "done", report={"given": {}}, place=place, now_ms=NOW_MS + 5)
     assert await runs.run(run.id) == ended
     assert await runs.place("main") == place
+
+
+async def test_an_erasure_counts_what_it_removes_once(store: Store) -> None:
+    await accept(store, event("a"), event("b"), verdicts=[TAKES, OTHER])
+    erased = await erase(store)
+    assert (erased.events, erased.pending, erased.dead) == (2, 4, 0)
+    (record,) = await store.personal_data.erasures(limit=9)
+    assert (record.erasure, record.share) == (erased, 1.0)
 
 
 async def test_a_pause_keeps_its_beginning(store: Store) -> None:

@@ -84,7 +84,7 @@ async def test_an_erasure_that_is_repeated_after_a_crash_is_complete(
         await accept(store, watched("a"), watched("b"), watched("c", BOB))
         await fill(store)
         with monkeypatch.context() as patch:
-            patch.setattr("relay.store.sqlite.erasure_log.end", _fails)
+            patch.setattr("relay.store.erasures.end", _fails)
             with pytest.raises(Exception, match="not written"):
                 await erase(store, ANN, now_ms=NOW_MS)
         assert sqlite_place.rows("SELECT count(*) FROM relay.viewers") == [(2,)]

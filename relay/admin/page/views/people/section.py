@@ -17,7 +17,7 @@ from relay.admin.operation import Nothing
 from relay.admin.page.view import Action, Export, PageView, Section
 from relay.admin.page.visit import ActionResult, Context, PageVisit
 from relay.core.event import folded
-from relay.store.personal_data import COUNTS, Erasure
+from relay.store.erasures import COUNTS, Erasure
 from relay.store.selection import Selection
 
 EVENTS_SHOWN = 10
