@@ -68,7 +68,11 @@ VALID: dict[str, dict[str, str]] = {
         "proxy_url": '"direct"',
         "emulator_host": '"127.0.0.1:8085"',
     },
-    "redis": {"url": '"rediss://redis.invalid/0"', "stream": '"relay:{{ event }}"'},
+    "redis": {
+        "url": '"rediss://main.invalid/0"',
+        "stream": '"relay:{{ event }}"',
+        "sentinel": '{ hosts = ["sentinel.invalid:26379"], password = "secret" }',
+    },
     "slack": {
         "url": '"https://hooks.slack.invalid/x"',
         "proxy_url": '"http://relay:secret@proxy.invalid"',

@@ -121,7 +121,7 @@ class ClientCredentials(tokens.AccessTokens):
         self._timeout_s = timeout_s * _SHARE
         self._endpoint = settings.endpoint()
         self._client = http_client.HttpClient(
-            timeout_s=timeout_s * _SHARE,
+            timeout_s=timeout_s,
             connections=1,
             verify=verify,
             peer="token endpoint",

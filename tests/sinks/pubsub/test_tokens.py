@@ -15,8 +15,8 @@ from google.oauth2 import credentials as authorized_user
 from relay.core.config_values import Duration
 from relay.core.errors import Misconfigured, SinkError, Temporary
 from relay.core.event import Event
-from relay.outbound.http.tokens import REFRESH_EARLY_S, RETRY_S
 from relay.core.proxies import Proxies
+from relay.outbound.http.tokens import REFRESH_EARLY_S, RETRY_S
 from relay.sinks.pubsub import credentials as google_credentials
 from relay.sinks.pubsub import sink as pubsub
 from relay.sinks.pubsub.api import SCOPE
