@@ -183,7 +183,10 @@ async def test_what_the_destination_answers_in_a_tunnel_is_its_own(
     authority = Authority(tmp_path / "authority")
     async with StubServer(tls=authority.context()) as server:
         server.reply = lambda _: Reply(status, headers={"server": "tinyproxy/1.11"})
-        files = {"ca_file": str(authority.file), "client_cert_file": str(authority.issue("client"))}
+        files: dict[str, Any] = {
+            "ca_file": str(authority.file),
+            "client_cert_file": str(authority.issue("client")),
+        }
         sink = built("http", url=server.url(), **files, proxy_url=proxy.url)
         for error in await failures(sink, lead):
             assert (type(error), error.unsent, error.status) == (kind, False, status)
@@ -222,7 +225,10 @@ async def test_slack_goes_through_the_proxy(proxy: TinyProxy, lead: Event) -> No
 
 
 def queue(moto: MotoSqs, **table: Any) -> Any:
-    keys = {"aws_access_key_id": "marked-key", "aws_secret_access_key": "marked-secret"}
+    keys: dict[str, Any] = {
+        "aws_access_key_id": "marked-key",
+        "aws_secret_access_key": "marked-secret",
+    }
     url = moto.put_queue(f"relay-{free_port()}")
     return built("sqs", queue_url=url, endpoint_url=moto.url, region=REGION, **keys, **table)
 
@@ -275,7 +281,11 @@ async def test_sqs_names_the_proxys_failures(
 
 
 async def test_sqs_names_what_a_proxy_answers_to_connect(asking: TinyProxy, lead: Event) -> None:
-    keys = {"aws_access_key_id": "key", "aws_secret_access_key": "secret", "region": REGION}
+    keys: dict[str, Any] = {
+        "aws_access_key_id": "key",
+        "aws_secret_access_key": "secret",
+        "region": REGION,
+    }
     url = "https://sqs.eu-west-1.amazonaws.com/1/q"
     sink = built("sqs", queue_url=url, **keys, proxy_url=asking.bare_url)
     for error in await failures(sink, lead):
@@ -293,7 +303,7 @@ LOGIN = '{"type": "authorized_user", "client_id": "a", "client_secret": "b", "re
 async def test_the_token_of_pubsub_is_asked_for_through_the_proxy(
     asking: TinyProxy, lead: Event
 ) -> None:
-    table = {"project": "my-project-123", "credentials": LOGIN}
+    table: dict[str, Any] = {"project": "my-project-123", "credentials": LOGIN}
     sink = built("pubsub", **table, proxy_url=asking.bare_url)
     for error in await failures(sink, lead):
         assert (type(error), error.unsent) == (Misconfigured, True)

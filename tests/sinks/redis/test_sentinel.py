@@ -148,6 +148,7 @@ async def failures(sink: RedisSink, event: Event) -> list[tuple[type[SinkError],
 
 
 async def test_what_an_operator_has_to_mend_is_named(watched: WatchedServers, lead: Event) -> None:
+    said: tuple[type[SinkError], str]
     wrong = {"hosts": watched.hosts, "password": "another"}
     said = (Misconfigured, "a Sentinel: WRONGPASS: wrong user or password")
     assert await failures(build(watched, sentinel=wrong), lead) == [said] * 2
