@@ -3,6 +3,7 @@
 outgoing-http.md, sections 7 and 8.
 """
 
+import base64
 import logging
 import re
 import socket
@@ -132,6 +133,7 @@ class HttpClient:
         self._peer = peer
         self._ends_connection = ends_connection
         self._proxies = proxies or Proxies()
+        self._proxy_secrets = tuple(_credentials(self._proxies))
         self._session: aiohttp.ClientSession | None = None
 
     async def exchange(
@@ -175,7 +177,7 @@ class HttpClient:
         else:
             failure = proxy_failures.of_answer(response) if is_forwarded else None
             if failure is None:
-                text = _excerpt(content, endpoint.secrets)
+                text = _excerpt(content, (*endpoint.secrets, *self._proxy_secrets))
                 complete = len(content) <= EXCERPT_BYTES
                 return responses.HttpResponse(
                     response.status, response.headers, text, complete, content, is_whole
@@ -267,6 +269,15 @@ def _hidden(*secrets: str) -> tuple[str, ...]:
     """Order texts by their length, without those that are so short as to be common words."""
     hidden = {text for text in secrets if len(text) >= _SECRET_CHARS}
     return tuple(sorted(hidden, key=len, reverse=True))
+
+
+def _credentials(proxies: Proxies) -> Iterator[str]:
+    """Yield the credentials of the proxies, which a proxy may pass on and a destination repeat."""
+    for secret in proxies.by_scheme.values():
+        url = yarl.URL(secret.reveal())
+        if url.password:
+            yield base64.b64encode(f"{url.user or ''}:{url.password}".encode()).decode()
+            yield url.password
 
 
 async def _read(response: aiohttp.ClientResponse) -> tuple[bytes, bool]:

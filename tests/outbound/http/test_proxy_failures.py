@@ -42,11 +42,14 @@ async def proxy() -> AsyncIterator[ScriptedProxy]:
     await server.wait_closed()
 
 
-async def failure(proxy: ScriptedProxy, url: str, *, timeout_s: float = 5.0) -> SinkError:
+def client_of(proxy: ScriptedProxy, timeout_s: float = 5.0) -> HttpClient:
     outbound = OutboundSettings(proxy_url=Secret(f"http://relay:marked@127.0.0.1:{proxy.port}"))
-    client = HttpClient(
-        timeout_s=timeout_s, connections=1, proxies=Proxies.of(outbound, environ={})
-    )
+    proxies = Proxies.of(outbound, environ={})
+    return HttpClient(timeout_s=timeout_s, connections=1, proxies=proxies)
+
+
+async def failure(proxy: ScriptedProxy, url: str, *, timeout_s: float = 5.0) -> SinkError:
+    client = client_of(proxy, timeout_s)
     with pytest.raises(SinkError) as caught:
         await client.exchange(HttpEndpoint.of(url), headers=HOST, body=b"{}")
     await client.close()
@@ -137,3 +140,14 @@ async def test_over_plain_http_a_proxys_mark_tells_its_answers_apart(
     assert error.reason.startswith(reason)
     assert proxy.heads[0].startswith(b"POST http://crm.invalid/hook HTTP/1.1\r\n")
     assert b"\r\nProxy-Authorization: Basic cmVsYXk6bWFya2Vk\r\n" in proxy.heads[0]
+
+
+async def test_credentials_that_a_proxy_passes_on_show_in_no_excerpt(
+    proxy: ScriptedProxy,
+) -> None:
+    said = b"Basic cmVsYXk6bWFya2Vk is relay with marked"
+    proxy.answer = b"HTTP/1.1 422 No\r\ncontent-length: %d\r\n\r\n%b" % (len(said), said)
+    client = client_of(proxy)
+    response = await client.exchange(HttpEndpoint.of("http://crm.invalid/"), headers=HOST)
+    await client.close()
+    assert response.excerpt == "Basic *** is relay with ***"
