@@ -311,3 +311,27 @@ async def test_the_token_of_pubsub_is_asked_for_through_the_proxy(
             r"no token: oauth2.googleapis.com: the proxy answers 407: .*", error.reason
         )
     assert set(asking.requests()) == {"CONNECT oauth2.googleapis.com:443"}
+
+
+async def test_a_token_of_oauth2_is_asked_for_through_the_proxy(
+    asking: TinyProxy, lead: Event
+) -> None:
+    async with StubServer() as server:
+        server.reply = lambda request: (
+            Reply(body=b'{"access_token": "a-token", "expires_in": 3600}')
+            if request.target.endswith("/token")
+            else Reply()
+        )
+        keys: dict[str, Any] = {
+            "url": server.url("/hook"),
+            "oauth2": {"token_url": server.url("/token"), "client_id": "a", "client_secret": "b"},
+        }
+        sink = built("http", **keys, proxy_url=asking.url)
+        await sink.send(lead)
+        await sink.close()
+        assert asking.requests() == [f"POST {server.url('/token')}", f"POST {server.url('/hook')}"]
+        for error in await failures(built("http", **keys, proxy_url=asking.bare_url), lead):
+            assert (type(error), error.unsent) == (Misconfigured, True)
+            assert error.reason.startswith(
+                "no token from the token endpoint: the proxy answers 407: it requires credentials"
+            )
