@@ -19,7 +19,14 @@ TIMEOUT_S = 20.0
 """For all requests of one check, those included that a limit makes wait."""
 
 _OF_KEY = frozenset(
-    {"key refused", "cannot connect", "no answer", "connection closed", "TLS failed"}
+    {
+        "key refused",
+        "cannot connect",
+        "no answer",
+        "connection closed",
+        "TLS failed",
+        "proxy failed",
+    }
 )
 """Failures that concern the API as a whole, so that another request would fail as well."""
 

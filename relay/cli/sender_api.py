@@ -55,6 +55,7 @@ _ADVICE: Mapping[Reason, str] = {
     "not found": "check `endpoint` and `base_url` of its [source.api]",
     "redirect refused": "check `base_url` of its [source.api]",
     "cannot connect": "check `base_url` of its [source.api], and the network",
+    "proxy failed": "check `proxy_url` of [outbound], or put the API's host into `no_proxy`",
 }
 
 

@@ -9,6 +9,7 @@ import msgspec
 
 from relay.config.checks import Document, check, check_api
 from relay.config.document import Marks, References, parse, read_document, read_file
+from relay.config.proxy_checks import check_outbound, warn_of_environment
 from relay.config.rules import LABEL, RULES
 from relay.config.sinks import read_sink
 from relay.config.store import read_store
@@ -17,6 +18,7 @@ from relay.core.api_settings import ApiSettings
 from relay.core.authentication import SourceSettings
 from relay.core.config_values import Address, Duration, Network, Secret, Size
 from relay.core.errors import ConfigError, Fault
+from relay.core.proxies import OutboundSettings
 from relay.core.routing import Route
 from relay.core.sink import SinkSettings
 from relay.store import StoreSettings
@@ -61,6 +63,7 @@ class Config(msgspec.Struct, frozen=True):
     store: StoreSettings
     admin: AdminSettings
     log: LogSettings
+    outbound: OutboundSettings
     sources: tuple[SourceSettings, ...]
     sinks: tuple[SinkSettings, ...]
     routes: tuple[Route, ...]
@@ -100,14 +103,18 @@ def refresh(config: Config, environ: Mapping[str, str] = os.environ) -> Config:
 def _load(path: Path, text: str, environ: Mapping[str, str]) -> Config:
     findings, references = Findings(), References()
     raw = parse(path, text)
-    document = _read_document(raw, TableReader(RULES, environ, findings, references), findings)
+    reader = TableReader(RULES, environ, findings, references)
+    document = _read_document(raw, reader, findings, environ)
     check(document, findings)
+    tables = (document.outbound, document.sinks, document.sources)
+    warn_of_environment(*tables, environ, findings)
     findings.raise_faults(path)
     return Config(
         server=document.server.build(),
         store=document.store.build(),
         admin=document.admin.build(),
         log=document.log.build(),
+        outbound=document.outbound.build(),
         sources=tuple(table.build() for table in document.sources),
         sinks=tuple(table.build() for table in document.sinks),
         routes=tuple(route for route in document.routes if route is not None),
@@ -136,17 +143,20 @@ def load_listen_address(path: Path, environ: Mapping[str, str] = os.environ) -> 
 
 def load_sources(path: Path, environ: Mapping[str, str] = os.environ) -> tuple[SourceSettings, ...]:
     """Read only the sources, at least one; raises ConfigError with the faults of their tables."""
-    findings = Findings()
-    tables = _sources(read_document(path), TableReader(RULES, environ, findings), findings)
+    findings, raw = Findings(), read_document(path)
+    reader = TableReader(RULES, environ, findings)
+    _read_outbound(raw, reader, findings, environ)
+    tables = _sources(raw, reader, findings)
     findings.raise_faults(path)
     return tuple(table.build() for table in tables)
 
 
 def load_apis(path: Path, environ: Mapping[str, str] = os.environ) -> dict[str, ApiSettings]:
     """Read only the APIs of the sources, by name; raises ConfigError with their faults."""
-    findings, apis = Findings(), dict[str, Table]()
+    findings, apis, raw = Findings(), dict[str, Table](), read_document(path)
     reader = TableReader(RULES, environ, findings)
-    for item, place in _tables(read_document(path), "source", findings):
+    _read_outbound(raw, reader, findings, environ)
+    for item, place in _tables(raw, "source", findings):
         if isinstance(item, dict) and "api" in item:
             apis[str(item.get("name"))] = reader.table(item["api"], ApiSettings, place.key("api"))
     for table in apis.values():
@@ -186,8 +196,11 @@ def _load_table(path: Path, environ: Mapping[str, str], name: str) -> tuple[Tabl
     ), findings
 
 
-def _read_document(raw: dict[str, Any], reader: TableReader, findings: Findings) -> Document:
-    reader.unknown(raw, (*_SECTIONS, "store", "source", "sink"), _ROOT)
+def _read_document(
+    raw: dict[str, Any], reader: TableReader, findings: Findings, environ: Mapping[str, str]
+) -> Document:
+    reader.unknown(raw, (*_SECTIONS, "outbound", "store", "source", "sink"), _ROOT)
+    outbound = _read_outbound(raw, reader, findings, environ)
     tables = {
         name: reader.table(raw.get(name, {}), kind, _ROOT.key(name))
         for name, kind in _SECTIONS.items()
@@ -199,6 +212,7 @@ def _read_document(raw: dict[str, Any], reader: TableReader, findings: Findings)
     ]
     return Document(
         **tables,
+        outbound=outbound,
         store=store,
         sources=sources,
         sinks=tuple(sink for sink, _ in sinks),
@@ -208,6 +222,16 @@ def _read_document(raw: dict[str, Any], reader: TableReader, findings: Findings)
             for item, _ in _tables(raw, "source", Findings())
         ),
     )
+
+
+def _read_outbound(
+    raw: dict[str, Any], reader: TableReader, findings: Findings, environ: Mapping[str, str]
+) -> Table:
+    """Read `[outbound]`, which the tables of sinks and APIs then hold, too."""
+    table = reader.table(raw.get("outbound", {}), OutboundSettings, _ROOT.key("outbound"))
+    checked = check_outbound(table, environ, findings)
+    reader.share(checked)
+    return checked
 
 
 def _sources(raw: dict[str, Any], reader: TableReader, findings: Findings) -> tuple[Table, ...]:

@@ -64,7 +64,7 @@ def changes(old: Config, new: Config) -> Changes:
         sources=_difference(_named(old.sources), _named(new.sources)),
         settings=tuple(
             f"{table}.{key}"
-            for table in ("server", "admin", "store")
+            for table in ("server", "admin", "outbound", "store")
             for key in _differing(getattr(old, table), getattr(new, table))
         ),
     )

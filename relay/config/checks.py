@@ -32,6 +32,7 @@ class Document(msgspec.Struct, frozen=True):
     store: Table
     admin: Table
     log: Table
+    outbound: Table
     sources: tuple[Table, ...]
     sinks: tuple[Table, ...]
     routes: tuple[Route | None, ...]

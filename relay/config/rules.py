@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from relay.config.table import describe
+from relay.core import proxies
 from relay.core.config_values import Duration, Rate, Secret, Size
 
 SECRET_MIN_BYTES = 8
@@ -187,6 +188,8 @@ RULES: dict[str, Callable[[Any], str | None]] = {
     "admin.viewer_token": _token,
     "admin.allowed_hosts": _filled,
     "admin.allowed_hosts[]": _host,
+    "outbound.proxy_url": proxies.fault_of_url,
+    "outbound.no_proxy": proxies.fault_of_exceptions,
     "source[].name": _source_name,
     "source[].path": _source_path,
     "source[].secrets": _filled,
@@ -206,6 +209,7 @@ RULES: dict[str, Callable[[Any], str | None]] = {
     "sink[].concurrency": _between(1, 256, "1 to 256"),
     "sink[].rate": _between(Rate.parse("1/h"), Rate.parse("10000/s"), "1/h to 10000/s"),
     "sink[].timeout": _duration("1ms", "10m"),
+    "sink[].proxy_url": proxies.fault_of_url,
     "sink[].enrich_timeout": _duration("10ms", "10s"),
     "sink[].digest.over": _between(1, 100, "1 to 100"),
     "sink[].digest.every": _duration("1s", "10m"),

@@ -10,6 +10,7 @@ from relay.config.table import FAULTY, Findings, KeyPath, Table, TableReader, bu
 from relay.core import setting_errors
 from relay.core.clock import SystemClock
 from relay.core.errors import InvalidRule, InvalidTemplate, UnreadableSetting
+from relay.core.proxies import is_proxied
 from relay.core.routing import Route
 from relay.core.sink import SinkModule, SinkSettings
 
@@ -25,6 +26,8 @@ def read_sink(
     if module is None:
         table = _of_no_type(raw, place, reader)
     else:
+        if isinstance(raw, dict) and not is_proxied(module.Settings):
+            raw = _without_proxy(raw, place, findings)
         table = reader.table(raw, module.Settings, place)
         if table.whole:
             # Before the sink reads them, so that a change in between is detected later.
@@ -58,6 +61,16 @@ def _of_no_type(raw: object, place: KeyPath, reader: TableReader) -> Table:
     if isinstance(raw, dict):
         raw = {key: value for key, value in raw.items() if key in common}
     return reader.table(raw, SinkSettings, place)
+
+
+def _without_proxy(raw: dict[str, Any], place: KeyPath, findings: Findings) -> dict[str, Any]:
+    """Refuse a proxy where none could pass the protocol on, in words of its own."""
+    if "proxy_url" in raw:
+        findings.fault(
+            place.key("proxy_url"),
+            f"is for sinks that speak HTTP: one of type {raw['type']} goes through no proxy",
+        )
+    return {key: value for key, value in raw.items() if key != "proxy_url"}
 
 
 class _ReadableSettings:

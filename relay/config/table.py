@@ -132,6 +132,14 @@ class TableReader:
         self._environ = environ
         self._decode = partial(config_values.decode, environ=environ, read=self.references.read)
         self._findings = findings
+        self._shared: dict[object, Table] = {}
+
+    def share(self, table: Table) -> None:
+        """Put this table into each one read from now on that has a field of its kind.
+
+        Such a field is no key: the document says it once.
+        """
+        self._shared[table.kind] = table
 
     def table(self, raw: object, kind: type[msgspec.Struct], place: KeyPath) -> Table:
         """Read one table; missing, unknown and invalid keys become faults."""
@@ -139,9 +147,13 @@ class TableReader:
         if not isinstance(raw, dict):
             self._findings.fault(place, f"expected a table, found {describe(raw)}")
             return Table(place, kind, {}, whole=False)
-        fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
-        values = {field.name: self._field(raw, field, place) for field in fields.values()}
-        self.unknown(raw, fields, place)
+        fields = msgspec.structs.fields(kind)
+        shared = {
+            each.name: self._shared[each.type] for each in fields if each.type in self._shared
+        }
+        keys = {field.encode_name: field for field in fields if field.name not in shared}
+        values = {field.name: self._field(raw, field, place) for field in keys.values()} | shared
+        self.unknown(raw, keys, place)
         return Table(place, kind, values, whole=len(self._findings.faults) == before)
 
     def unknown(self, raw: Iterable[str], known: Iterable[str], place: KeyPath) -> None:

@@ -4,6 +4,7 @@ import msgspec
 
 from relay.core.config_values import Duration, Secret
 from relay.core.delivery_rules import GIVE_UP_S
+from relay.core.proxies import OutboundSettings
 
 
 class ApiSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -18,3 +19,5 @@ class ApiSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Time from an event's first attempt until the sender has given up; shorter for a sandbox."""
     fields: dict[str, str] = {}
     """Other names of fields in answers, by the keys of `video_service.api.fields`."""
+    outbound: OutboundSettings = OutboundSettings()
+    """The document's table, which the reader puts here: no key of this one."""

@@ -157,7 +157,8 @@ class SinkError(RelayError):
     about_event: bool = False
     """The destination responded to this very event, so the event may be at fault."""
     unsent: bool = False
-    """No event was sent, for want of something that all of them need: none can be at fault."""
+    """No event was sent, for want of something that all of them need, such as a token or a
+    proxy: none can be at fault."""
 
 
 @dataclass(eq=False, repr=False)

@@ -10,9 +10,10 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 import msgspec
 
 from relay.core.clock import Clock
-from relay.core.config_values import Duration, Rate
+from relay.core.config_values import Duration, Rate, Secret
 from relay.core.delivery import SinkResponse
 from relay.core.event import LEAD_CAPTURED, Event
+from relay.core.proxies import OutboundSettings
 from relay.core.retry import RetryPolicy
 from relay.core.routing import Ordered
 from relay.core.sink_status import WaitReason
@@ -24,6 +25,8 @@ class SinkSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     destination: ClassVar[str | None] = None
     """The key whose template selects each event's target, such as a topic."""
+    adopts_environment: ClassVar[bool] = False
+    """Whether its client takes proxies of the environment where the config names none."""
 
     name: str
     type: str
@@ -93,6 +96,15 @@ class BatchSettings(SinkSettings, frozen=True, kw_only=True):
     def send_timeout(self) -> Duration:
         # The sink enforces `timeout` itself, of each request: it knows which events succeeded.
         return Duration(self.timeout + 1000)
+
+
+class ProxiedSettings(SinkSettings, frozen=True, kw_only=True):
+    """Settings of a sink that speaks HTTP, which a company's proxy passes on."""
+
+    proxy_url: Secret | None = None
+    """In place of `[outbound] proxy_url`; "direct" means none."""
+    outbound: OutboundSettings = OutboundSettings()
+    """The document's table, which the reader puts here: no key of a sink."""
 
 
 class Enricher(Protocol):

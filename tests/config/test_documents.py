@@ -16,8 +16,9 @@ from relay.config.table import Findings, KeyPath, TableReader
 from relay.core.api_settings import ApiSettings
 from relay.core.authentication import SigningSecret, SourceSettings
 from relay.core.config_values import Secret
+from relay.core.proxies import OutboundSettings
 from relay.core.retry import RetryPolicy
-from relay.core.sink import SinkSettings
+from relay.core.sink import ProxiedSettings, SinkSettings
 from relay.outbound.http.oauth2 import OAuth2Settings
 from relay.sinks.slack.burst import DigestSettings
 from relay.store import StoreSettings
@@ -44,6 +45,7 @@ SECTIONS: dict[str, type[msgspec.Struct]] = {
     "[store]": SqliteSettings,
     "[admin]": AdminSettings,
     "[log]": LogSettings,
+    "[outbound]": OutboundSettings,
     "[[source]]": SourceSettings,
     "[sink.retry]": RetryPolicy,
     "[sink.oauth2]": OAuth2Settings,
@@ -52,10 +54,15 @@ SECTIONS: dict[str, type[msgspec.Struct]] = {
 }
 
 
+def fields_of(kind: type[msgspec.Struct]) -> list[FieldInfo]:
+    """Return the fields that are keys of a table: `[outbound]` is in the document once."""
+    return [field for field in msgspec.structs.fields(kind) if field.type is not OutboundSettings]
+
+
 def own_fields(type_: str) -> list[FieldInfo]:
     """Return the sink's own fields, and common fields with another default."""
     common = {field.name: field.default for field in msgspec.structs.fields(SinkSettings)}
-    fields = msgspec.structs.fields(sinks.load(type_).Settings)
+    fields = fields_of(sinks.load(type_).Settings)
     return [field for field in fields if common.get(field.name, FieldMissing) != field.default]
 
 
@@ -85,7 +92,7 @@ def default(field: FieldInfo) -> Any:
 
 def documented() -> Iterator[tuple[str, FieldInfo]]:
     for heading, kind in SECTIONS.items():
-        yield from ((heading, field) for field in msgspec.structs.fields(kind))
+        yield from ((heading, field) for field in fields_of(kind))
     yield from (("[store]", field) for field in postgres_fields())
     yield from (("[[sink]]", field) for field in msgspec.structs.fields(SinkSettings))
     for type_ in sinks.names():
@@ -125,6 +132,7 @@ def tables_of(example: dict[str, Any]) -> list[tuple[dict[str, Any], type[msgspe
         (example["store"], SqliteSettings),
         (example["admin"], AdminSettings),
         (example["log"], LogSettings),
+        (example["outbound"], OutboundSettings),
         (example["source"][0], SourceSettings),
         (example["sink"][0]["retry"], RetryPolicy),
         (example["source"][0].get("api", {}), ApiSettings),
@@ -134,8 +142,8 @@ def tables_of(example: dict[str, Any]) -> list[tuple[dict[str, Any], type[msgspe
 
 
 def test_the_example_shows_every_key(example: dict[str, Any]) -> None:
-    for table, kind in tables_of(example)[:8]:
-        assert set(kind.__struct_fields__) <= set(table)
+    for table, kind in tables_of(example)[:9]:
+        assert {field.name for field in fields_of(kind)} <= set(table)
     assert set(SinkSettings.__struct_fields__) <= set(example["sink"][0])
     for type_ in sinks.names():
         (table,) = [table for table in example["sink"] if table["type"] == type_]
@@ -182,6 +190,7 @@ def test_every_rule_names_a_field() -> None:
     fields = {f"{name}.{key}" for name, kind in kinds.items() for key in kind.__struct_fields__}
     fields |= {f"store.{field.name}" for field in postgres_fields()}
     fields |= {f"sink.{key}" for key in SinkSettings.__struct_fields__}
+    fields |= {f"sink.{key}" for key in ProxiedSettings.__struct_fields__}
     fields |= {f"sink.digest.{key}" for key in DigestSettings.__struct_fields__}
     assert {rule.replace("[]", "") for rule in RULES} <= fields
 

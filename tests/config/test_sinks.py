@@ -13,6 +13,7 @@ from relay.config import load
 from relay.config.table import bare
 from relay.core.config_values import Secret
 from relay.core.errors import ConfigError
+from relay.core.proxies import OutboundSettings
 from relay.core.sink import SinkSettings
 
 HEAD = '[[source]]\nname = "main"\npath = "/webhooks"\nsecrets = ["a-secret-of-the-tests"]\n'
@@ -29,6 +30,7 @@ VALID: dict[str, dict[str, str]] = {
         "headers": '{ x-own = "value" }',
         "method": '"PATCH"',
         "body": '{ id = "{{ id }}" }',
+        "proxy_url": '"http://proxy.invalid:3128"',
         "signing_secrets": f'["{WHSEC}"]',
         "success": '"ok"',
         "delivered_on": "[302]",
@@ -65,11 +67,17 @@ VALID: dict[str, dict[str, str]] = {
         "topic": '"relay-{{ event }}"',
         "ordering_key": '"{{ source }}"',
         "endpoint_url": '"https://pubsub.invalid"',
+        "proxy_url": '"direct"',
         "emulator_host": '"127.0.0.1:8085"',
     },
-    "redis": {"url": '"rediss://redis.invalid/0"', "stream": '"relay:{{ event }}"'},
+    "redis": {
+        "url": '"rediss://main.invalid/0"',
+        "stream": '"relay:{{ event }}"',
+        "sentinel": '{ hosts = ["sentinel.invalid:26379"], password = "secret" }',
+    },
     "slack": {
         "url": '"https://hooks.slack.invalid/x"',
+        "proxy_url": '"http://relay:secret@proxy.invalid"',
         "text": '"{{ event }}"',
         "blocks": '[{ type = "section", text = { type = "mrkdwn", text = "{{ event }}" } }]',
         "digest": '{ over = 5, every = "1m" }',
@@ -78,6 +86,7 @@ VALID: dict[str, dict[str, str]] = {
         "queue_url": '"https://sqs.eu-west-1.amazonaws.com/123456789012/relay.fifo"',
         "region": '"eu-west-1"',
         "endpoint_url": '"https://sqs.invalid"',
+        "proxy_url": '"direct"',
         "aws_access_key_id": '"key"',
         "aws_secret_access_key": '"secret"',
         "group": '"{{ source }}"',
@@ -135,7 +144,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 def own_keys(kind: str) -> Iterator[str]:
     for field in msgspec.structs.fields(sinks.load(kind).Settings):
-        if field.name not in SinkSettings.__struct_fields__:
+        if field.name not in SinkSettings.__struct_fields__ and field.type is not OutboundSettings:
             yield field.name
 
 

@@ -3,6 +3,7 @@
 outgoing-http.md, sections 7 and 8.
 """
 
+import base64
 import logging
 import re
 import socket
@@ -20,8 +21,9 @@ import yarl
 from relay import __version__
 from relay.core import timeouts
 from relay.core.errors import Misconfigured, SinkError, Temporary
+from relay.core.proxies import Proxies
 from relay.outbound import tls
-from relay.outbound.http import responses
+from relay.outbound.http import proxy_failures, responses
 from relay.outbound.http.guard import GuardedConnector, UnexpectedResponseError, current_use
 from relay.outbound.http.odd_answers import FIELD_BYTES, FIELDS
 
@@ -33,6 +35,8 @@ USER_AGENT = f"relay/{__version__}"
 EXCERPT_BYTES = 1024
 READ_BYTES = 64 * 1024
 """Maximum read of a response, so that its connection can be used again; a longer one is cut off."""
+PROXY_SHARE = 0.8
+"""Share of the time limit in which a proxy has to open the way: its silence is then its own."""
 IDLE_S = 5.0
 """An idle connection is dropped after this long: the peer may have closed it by then."""
 
@@ -115,7 +119,7 @@ class HttpEndpoint:
 class HttpClient:
     """The connections of one sink; the first exchange opens the first of them.
 
-    No redirect is followed, no cookie kept, no body decompressed, no proxy of the environment used.
+    No redirect is followed, no cookie kept, no body decompressed, no proxy used but `proxies`.
     """
 
     def __init__(
@@ -126,6 +130,7 @@ class HttpClient:
         verify: ssl.SSLContext | None = None,
         peer: str = "destination",
         ends_connection: Callable[[int], bool] = responses.ends_connection,
+        proxies: Proxies | None = None,
     ) -> None:
         """`timeout_s` limits connecting; the caller limits the whole exchange.
 
@@ -138,6 +143,8 @@ class HttpClient:
         self._verify = verify
         self._peer = peer
         self._ends_connection = ends_connection
+        self._proxies = proxies or Proxies()
+        self._proxy_secrets = tuple(_credentials(self._proxies))
         self._session: aiohttp.ClientSession | None = None
 
     async def exchange(
@@ -156,6 +163,9 @@ class HttpClient:
         if self._session is None:
             self._session = self._open()
         current_use.set(None)
+        proxy = self._proxies.url_for(str(endpoint.url)) if self._proxies.by_scheme else None
+        is_forwarded = proxy is not None and endpoint.url.scheme == "http"
+        failure: SinkError | None
         is_kept = False
         try:
             response = await self._session.request(
@@ -166,17 +176,23 @@ class HttpClient:
                 or None,
                 data=body or None,
                 allow_redirects=False,
+                proxy=proxy,
             )
             content, is_whole = await _read(response)
-            is_kept = is_whole and not self._ends_connection(response.status)
+            # Some proxies pass a second request on as it is, with our credentials for them.
+            is_kept = is_whole and not (is_forwarded or self._ends_connection(response.status))
         except (aiohttp.ClientError, OSError, UnicodeError) as error:
             failure = _failure(error, peer=self._peer)
+            if proxy is not None:
+                failure = _by_proxy(failure, error, peer=self._peer)
         else:
-            text = _excerpt(content, endpoint.secrets)
-            complete = len(content) <= EXCERPT_BYTES
-            return responses.HttpResponse(
-                response.status, response.headers, text, complete, content, is_whole
-            )
+            failure = proxy_failures.of_answer(response) if is_forwarded else None
+            if failure is None:
+                text = _excerpt(content, (*endpoint.secrets, *self._proxy_secrets))
+                complete = len(content) <= EXCERPT_BYTES
+                return responses.HttpResponse(
+                    response.status, response.headers, text, complete, content, is_whole
+                )
         finally:
             use = current_use.get()
             if use is not None and not is_kept:
@@ -194,6 +210,7 @@ class HttpClient:
             verify=self._verify,
             peer=self._peer,
             ends_connection=self._ends_connection,
+            proxies=self._proxies,
         )
         try:
             yield client
@@ -207,6 +224,7 @@ class HttpClient:
             await session.close()
 
     def _open(self) -> aiohttp.ClientSession:
+        share = PROXY_SHARE if self._proxies.by_scheme else 1.0
         connector = GuardedConnector(
             limit=self._connections,
             # True means aiohttp's own context, which it makes of the system's CAs on import.
@@ -224,7 +242,7 @@ class HttpClient:
             max_line_size=FIELD_BYTES,
             max_field_size=FIELD_BYTES,
             max_headers=FIELDS,
-            timeout=aiohttp.ClientTimeout(connect=self._timeout_s),
+            timeout=aiohttp.ClientTimeout(connect=self._timeout_s * share),
         )
 
 
@@ -269,6 +287,15 @@ def _hidden(*secrets: str) -> tuple[str, ...]:
     return tuple(sorted(hidden, key=len, reverse=True))
 
 
+def _credentials(proxies: Proxies) -> Iterator[str]:
+    """Yield the credentials of the proxies, which a proxy may pass on and a destination repeat."""
+    for secret in proxies.by_scheme.values():
+        url = yarl.URL(secret.reveal())
+        if url.password:
+            yield base64.b64encode(f"{url.user or ''}:{url.password}".encode()).decode()
+            yield url.password
+
+
 async def _read(response: aiohttp.ClientResponse) -> tuple[bytes, bool]:
     """Return the body up to its bound, and whether that is all of it."""
     body = bytearray()
@@ -299,3 +326,13 @@ def _failure(error: Exception, *, peer: str) -> SinkError:
             came = "" if use is None else use.guard.fault()
             return outcome(text or came or _UNKNOWN, about_event=kind in _AFTER_SENDING)
     return Temporary("could not connect")
+
+
+def _by_proxy(failure: SinkError, error: Exception, *, peer: str) -> SinkError:
+    """Return the failure of an exchange whose peer is a proxy, but for TLS within its tunnel."""
+    use = current_use.get()
+    if isinstance(failure, Misconfigured) or tls.failure(error, peer=peer) is not None:
+        return failure
+    if use is None:
+        return proxy_failures.of_connecting(error, failure.reason)
+    return failure if use.guard.is_tls else proxy_failures.unreachable(failure.reason)

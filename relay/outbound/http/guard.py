@@ -110,7 +110,7 @@ class ResponseGuard(asyncio.Protocol):
         self._transport = transport
         self._inner = cast("asyncio.Protocol", transport.get_protocol())
         self._socket = transport.get_extra_info("socket")
-        self._is_tls = transport.get_extra_info("sslcontext") is not None
+        self.is_tls = transport.get_extra_info("sslcontext") is not None
         self._poll = select.poll()
         self._poll.register(self._socket, select.POLLIN | select.POLLOUT)
         self._framing = Framing()
@@ -147,7 +147,7 @@ class ResponseGuard(asyncio.Protocol):
             return
         self._awaits_request = False
         # With TLS the kernel may hold records that are part of no response.
-        if not self._is_tls and not self._transport.is_closing() and self._count(_UNREAD) > 0:
+        if not self.is_tls and not self._transport.is_closing() and self._count(_UNREAD) > 0:
             self._refuse()
         self._framing.expect()
 

@@ -18,6 +18,7 @@ from relay.core.clock import Clock
 from relay.core.config_values import Secret
 from relay.core.errors import Misconfigured, SinkError, Temporary
 from relay.core.hosts import parse_host
+from relay.core.proxies import Proxies
 from relay.core.setting_errors import Faults
 from relay.outbound import sink_url
 from relay.outbound.http import client as http_client
@@ -114,12 +115,17 @@ class ClientCredentials(tokens.AccessTokens):
         *,
         timeout_s: float,
         verify: ssl.SSLContext | None,
+        proxies: Proxies | None = None,
     ) -> None:
         super().__init__(clock)
         self._timeout_s = timeout_s * _SHARE
         self._endpoint = settings.endpoint()
         self._client = http_client.HttpClient(
-            timeout_s=timeout_s, connections=1, verify=verify, peer="token endpoint"
+            timeout_s=timeout_s,
+            connections=1,
+            verify=verify,
+            peer="token endpoint",
+            proxies=proxies,
         )
         self._requests = _requests(settings, self._endpoint)
         """The one that a server has understood comes first: some take one way only."""

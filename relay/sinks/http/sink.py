@@ -15,6 +15,7 @@ from relay.core.clock import Clock
 from relay.core.config_values import Secret
 from relay.core.delivery import SinkResponse
 from relay.core.event import Event, rfc3339
+from relay.core.proxies import OutboundSettings, Proxies
 from relay.core.setting_errors import Faults
 from relay.outbound import cloudevents, sink_url, tls, watched
 from relay.outbound.http import client as http_client
@@ -48,6 +49,9 @@ class Settings(RequestSettings, frozen=True, kw_only=True):
     """Read beside Retry-After."""
     oauth2: OAuth2Settings | None = None
     """Tokens for the `authorization` header, by the client credentials grant."""
+    # As in ProxiedSettings: of two bases with fields, Python takes only one.
+    proxy_url: Secret | None = None
+    outbound: OutboundSettings = OutboundSettings()
     concurrency: int = 16
 
     def warnings(self) -> Sequence[str]:
@@ -175,6 +179,7 @@ def build(settings: Settings, clock: Clock) -> HttpSink:
         connections=settings.concurrency,
         verify=verify,
         ends_connection=rules.ends_connection,
+        proxies=Proxies.of(settings.outbound, settings.proxy_url),
     )
     endpoint = http_client.HttpEndpoint.of(
         fixed.reveal(), secrets=_secret_texts(settings, url, request.headers.fixed)
@@ -201,6 +206,7 @@ def _authorized(
         clock,
         timeout_s=settings.timeout.seconds,
         verify=tls.beside(settings),
+        proxies=Proxies.of(settings.outbound, settings.proxy_url),
     )
     return AuthorizedClient(client, new_tokens)
 

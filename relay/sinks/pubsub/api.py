@@ -7,7 +7,6 @@ import orjson
 
 from relay.core import timeouts
 from relay.core.clock import Clock
-from relay.core.config_values import Duration
 from relay.core.errors import Misconfigured
 from relay.outbound.http import client as http_client
 from relay.outbound.http import responses
@@ -35,14 +34,13 @@ class Topics:
         *,
         tokens: google_tokens.GoogleTokens | None,
         clock: Clock,
-        timeout: Duration,
-        connections: int,
+        client: http_client.HttpClient,
     ) -> None:
         """`project_url` is up to the project's name: `https://…/v1/projects/my-project-123`."""
         self._project_url = project_url
         self._tokens = tokens
         self._clock = clock
-        self._client = http_client.HttpClient(timeout_s=timeout.seconds, connections=connections)
+        self._client = client
 
     async def publish(self, topic: str, body: bytes) -> HttpResponse:
         """Publish the messages of a request's JSON; returns a 2xx, and raises SinkError."""

@@ -23,6 +23,7 @@ from google.oauth2 import service_account
 
 from relay.core.config_values import Duration
 from relay.core.errors import Misconfigured, SinkError, Temporary
+from relay.core.proxies import Proxies
 from relay.outbound.http import client as http_client
 from relay.outbound.http import oauth2
 
@@ -42,6 +43,8 @@ _CODES: Mapping[str, str] = {
 }
 _STS = "Error code "
 """Beginning of the library's error for a rejected workload identity."""
+_OF_METADATA = "metadata-flavor"
+"""Header that only requests to a metadata server have."""
 _TRANSIENT = frozenset({408, 429, 500, 502, 503, 504})
 
 Load = Callable[[Any], Any]
@@ -86,8 +89,11 @@ class _Response(NamedTuple):
 class Transport(transport.Request):
     """Sends the library's requests, which it makes in a thread, through the event loop."""
 
-    def __init__(self, timeout: Duration) -> None:
-        self.client = http_client.HttpClient(timeout_s=timeout.seconds, connections=1)
+    def __init__(self, timeout: Duration, proxies: Proxies) -> None:
+        self._client = http_client.HttpClient(
+            timeout_s=timeout.seconds, connections=1, proxies=proxies
+        )
+        self._direct = http_client.HttpClient(timeout_s=timeout.seconds, connections=1)
         self.loop: asyncio.AbstractEventLoop
         """Set before the first request."""
         self._timeout_s = timeout.seconds
@@ -103,7 +109,9 @@ class Transport(transport.Request):
         **_: object,
     ) -> _Response:
         host, path = urlsplit(url).hostname, urlsplit(url).path
-        exchange = self.client.exchange(
+        # A metadata server belongs to the machine: a proxy would ask its own.
+        is_local = any(name.lower() == _OF_METADATA for name in headers or ())
+        exchange = (self._direct if is_local else self._client).exchange(
             http_client.HttpEndpoint.of(url),
             method=method,
             headers=(headers or {}).items(),
@@ -120,11 +128,17 @@ class Transport(transport.Request):
                 # Only the search for a metadata server has no path: there is none.
                 return _Response(0, {}, b"")
             failure = error if isinstance(error, SinkError) else Temporary("no answer in time")
-            raise type(failure)(f"no token: {host}: {failure.reason}") from None
+            raise type(failure)(
+                f"no token: {host}: {failure.reason}", unsent=failure.unsent
+            ) from None
         if response.status in _TRANSIENT:
             # The library would sleep and retry; the relay does that, and reports it.
             raise Temporary(f"no token: {host} answers {response.status}")
         return _Response(response.status, response.headers, response.body)
+
+    async def close(self) -> None:
+        await self._client.close()
+        await self._direct.close()
 
     def cancel(self) -> None:
         """Cancel the pending request, if any."""

@@ -20,10 +20,12 @@ from relay.core.config_values import Address, Secret
 from relay.core.delivery import SinkResponse
 from relay.core.errors import Refused, Temporary
 from relay.core.event import Event
+from relay.core.proxies import Proxies
 from relay.core.setting_errors import Faults
-from relay.core.sink import BatchSettings, Outcomes
+from relay.core.sink import BatchSettings, Outcomes, ProxiedSettings
 from relay.outbound import message, watched
 from relay.outbound.batching import Chain, Entries, Entry, SplittingSink, cut
+from relay.outbound.http import client as http_client
 from relay.sinks.pubsub import credentials as google_credentials
 from relay.sinks.pubsub import errors as pubsub_failure
 from relay.sinks.pubsub import tokens as google_tokens
@@ -55,7 +57,7 @@ _TOPIC = message.Naming(
 )
 
 
-class Settings(BatchSettings, frozen=True, kw_only=True):
+class Settings(BatchSettings, ProxiedSettings, frozen=True, kw_only=True):
     """`[[sink]]` of type pubsub."""
 
     destination: ClassVar[str | None] = "topic"
@@ -170,17 +172,23 @@ def build(settings: Settings, clock: Clock) -> PubsubSink:
         if settings.credentials is not None:
             load = google_credentials.from_json(settings.credentials.reveal())
     faults.raise_all()
+    # An emulator is a developer's own, and near.
+    proxies = Proxies() if emulator else Proxies.of(settings.outbound, settings.proxy_url)
 
     def connect() -> Topics:
         tokens = None
         if emulator is None:
-            tokens = google_tokens.GoogleTokens(load, clock, scope=SCOPE, timeout=settings.timeout)
+            transport = google_credentials.Transport(settings.timeout, proxies)
+            tokens = google_tokens.GoogleTokens(load, clock, scope=SCOPE, transport=transport)
         return Topics(
             f"{url}/v1/projects/{settings.project}",
             tokens=tokens,
             clock=clock,
-            timeout=settings.timeout,
-            connections=settings.concurrency,
+            client=http_client.HttpClient(
+                timeout_s=settings.timeout.seconds,
+                connections=settings.concurrency,
+                proxies=proxies,
+            ),
         )
 
     return PubsubSink(settings, connect=connect, topic=topic, key=key)

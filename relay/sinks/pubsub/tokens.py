@@ -9,7 +9,6 @@ from google.auth.credentials import with_scopes_if_required
 from google.oauth2 import service_account
 
 from relay.core.clock import Clock
-from relay.core.config_values import Duration
 from relay.core.errors import SinkError, Temporary
 from relay.outbound.http import tokens
 from relay.sinks.pubsub import credentials as google_credentials
@@ -19,16 +18,16 @@ from relay.sinks.pubsub.credentials import Load, Transport
 class GoogleTokens(tokens.AccessTokens):
     """Tokens by Google's own library, which also signs some of them itself."""
 
-    def __init__(self, load: Load, clock: Clock, *, scope: str, timeout: Duration) -> None:
+    def __init__(self, load: Load, clock: Clock, *, scope: str, transport: Transport) -> None:
         super().__init__(clock)
         self._load = load
         self._scope = scope
-        self._transport = Transport(timeout)
+        self._transport = transport
         self._credentials: Any = None
 
     async def close(self) -> None:
         await super().close()
-        await self._transport.client.close()
+        await self._transport.close()
 
     def _cancel(self) -> None:
         self._transport.cancel()

@@ -36,8 +36,8 @@ OF_KEY = frozenset({"NOPERM", "WRONGTYPE", "MOVED", "ASK"})
 """Errors that depend on the key, which a template may build from the event."""
 
 SENTINEL = (
-    "a Redis Sentinel answers there, which holds no streams: put the address of the server that it "
-    "watches into `url`, or of a proxy that follows it"
+    "a Redis Sentinel answers there, which holds no streams: put its address into `sentinel`, and "
+    "the name of its master into `url`, in the host's place"
 )
 
 UNNAMED: Mapping[str, str] = {
@@ -51,7 +51,7 @@ UNREADABLE = (AttributeError, KeyError, RecursionError, TypeError, ValueError)
 """Raised by the client for a reply that breaks the protocol, besides its InvalidResponse."""
 
 
-def code(error: Exception) -> str:
+def code(error: BaseException) -> str:
     """Return the first word of the server's error."""
     status = getattr(error, "status_code", None)
     return str(status or str(error).partition(" ")[0])
@@ -60,9 +60,11 @@ def code(error: Exception) -> str:
 def classify(error: Exception) -> Exception:
     if not isinstance(error, RedisError | OSError):
         return error  # a bug, which must stay visible
-    if code(error) in MEANINGS:
-        kind, text = MEANINGS[code(error)]
-        return kind(f"{code(error)}: {text}", about_event=code(error) in OF_KEY)
+    # Behind Sentinels the client wraps the error of a master that was demoted.
+    named = next((code(each) for each in tls.causes(error) if code(each) in MEANINGS), None)
+    if named is not None:
+        kind, text = MEANINGS[named]
+        return kind(f"{named}: {text}", about_event=named in OF_KEY)
     of_tls = tls.failure(error, peer="server")
     if of_tls is not None:
         return of_tls

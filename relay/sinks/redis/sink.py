@@ -14,6 +14,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
+from redis.asyncio.sentinel import MasterNotFoundError
 from redis.backoff import NoBackoff
 from redis.exceptions import InvalidResponse, RedisError, ResponseError
 
@@ -28,6 +29,7 @@ from relay.core.sink import BatchSettings, Outcomes
 from relay.outbound import message, sink_url, tls
 from relay.outbound.batching import Chain, Entries, Entry, SplittingSink, cut
 from relay.outbound.connection_health import ConnectionHealth
+from relay.sinks.redis import sentinel as redis_sentinel
 from relay.sinks.redis.errors import SENTINEL, UNREADABLE, classify, code
 
 IDEMPOTENT_SINCE = (8, 6)
@@ -49,6 +51,8 @@ class Settings(BatchSettings, tls.TlsSettings, frozen=True, kw_only=True):
     destination: ClassVar[str | None] = "stream"
     url: Secret
     """`redis://` or `rediss://`, with user, password and the number of the database."""
+    sentinel: redis_sentinel.SentinelSettings | None = None
+    """With it, the host in `url` is the name of a master that Sentinels watch."""
     stream: str = "relay"
     format: message.Format = "raw"
     concurrency: int = 32
@@ -67,31 +71,37 @@ class RedisSink(SplittingSink):
         settings: Settings,
         *,
         stream: message.DestinationTemplate,
+        replicas: redis_sentinel.Replicas,
     ) -> None:
         super().__init__(settings)
         self._connect = connect
         self._client = connect()
         self._health = ConnectionHealth()
+        self._replicas = replicas
         self._settings = settings
         self._stream = stream
         self._sending = asyncio.Lock()
         self._idempotent: bool | None = None
         """Whether the server supports IDMP; asked again after any failure."""
 
-    async def check(self) -> None:
+    async def check(self) -> str | None:
         failure: Exception | None = None
+        details: str | None = None
         client = self._connect()
         try:
             await _server_info(client)
             for stream in self._stream.samples(self._settings):
                 timeouts.restart()
                 failure = failure or await _refusal(client, stream)
+            if isinstance(client, redis_sentinel.MasterClient):
+                details = await redis_sentinel.check(client)
         except RedisError as error:
-            failure = classify(error)
+            failure = await _meaning(error, client)
         finally:
             await client.aclose()
         if failure is not None:
             raise failure
+        return details
 
     def render(self, event: Event) -> dict[str, Any]:
         return {
@@ -127,11 +137,12 @@ class RedisSink(SplittingSink):
             try:
                 outcomes = [_outcome(reply) for reply in await self._add(entries)]
             except Exception as error:  # noqa: BLE001  after a bug, the connection is unusable too
-                failure = classify(error)
+                failure = await _meaning(error, self._client)
             if failure is None and not self._health.is_spent(outcomes):
                 return outcomes
             # Unread replies would be taken for the next batch's, too.
             self._health = ConnectionHealth()
+            self._replicas.forget()
             await self._client.connection_pool.disconnect()
         if failure is not None:
             raise failure
@@ -144,16 +155,26 @@ class RedisSink(SplittingSink):
         largest = max(entry.size for entry in batch)
         if largest > LARGE_BYTES:
             await self._check_size(largest)
+        replicas = await self._replicas_of(self._client)
         # If it is cancelled with unread replies, the library disconnects.
         async with self._client.pipeline(transaction=False) as pipeline:
             for entry in batch:
                 idmp = (self._settings.name, entry.key.encode()) if idempotent else None
                 pipeline.xadd(entry.target, entry.content, idmp=idmp)
+            if replicas:
+                pipeline.wait(replicas, self._replicas.wait_ms)
             reply = pipeline.execute(raise_on_error=False)
             replies: list[bytes | Exception] = await _readable(reply)
+        if replicas and (lack := self._replicas.lack(replies.pop())) is not None:
+            return [each if isinstance(each, Exception) else lack for each in replies]
         if not any(isinstance(reply, Exception) for reply in replies):
             self._idempotent = idempotent
         return replies
+
+    async def _replicas_of(self, client: Redis) -> int:
+        if isinstance(client, redis_sentinel.MasterClient):
+            return await self._replicas.expected(client)
+        return 0
 
     async def _check_size(self, size: int) -> None:
         """Raise Refused for a value beyond the server's limit, where the user may read that."""
@@ -203,6 +224,12 @@ async def _server_info(client: Redis) -> Mapping[str, Any]:
     return server
 
 
+async def _meaning(error: Exception, client: Redis) -> Exception:
+    if isinstance(error, MasterNotFoundError) and isinstance(client, redis_sentinel.MasterClient):
+        return await redis_sentinel.why_no_master(client)
+    return classify(error)
+
+
 def _knows_idempotency(server: Mapping[str, Any]) -> bool:
     if not server:
         return False
@@ -237,31 +264,43 @@ def _outcome(reply: object) -> SinkResponse | Exception:
     return SinkResponse(excerpt=reply.decode())
 
 
-def build(settings: Settings, clock: Clock) -> RedisSink:  # noqa: ARG001
-    faults, options = Faults(), dict[str, Any]()
+def build(settings: Settings, clock: Clock) -> RedisSink:
+    faults, files = Faults(), dict[str, Any]()
     with faults.collect():
         stream = message.DestinationTemplate(settings.stream, key="stream", naming=_KEY)
         stream.samples(settings)
     with faults.collect():
+        if settings.sentinel is not None and not settings.sentinel.hosts:
+            raise ValueError("sentinel.hosts: is empty: expected at least one")
+    with faults.collect():
         if sink_url.uses_tls(_url(settings).scheme, settings, secure="rediss"):
-            options = _tls(settings)
+            files = _tls(settings)
     faults.raise_all()
-    connect = partial(
-        Redis.from_url,
-        settings.url.reveal(),
-        protocol=2,
-        retry=Retry(NoBackoff(), 0),  # the relay retries, and reports it
-        socket_timeout=None,  # it would apply to each reply; a batch has one limit for all
-        socket_connect_timeout=settings.timeout.seconds,
-        **options,
-    )
-    return RedisSink(connect, settings, stream=stream)
+    replicas = redis_sentinel.Replicas(clock, settings.timeout.seconds)
+    return RedisSink(_connector(settings, files), settings, stream=stream, replicas=replicas)
+
+
+def _connector(settings: Settings, files: dict[str, Any]) -> Callable[[], Redis]:
+    options = {
+        "protocol": 2,
+        "retry": Retry(NoBackoff(), 0),  # the relay retries, and reports it
+        "socket_timeout": None,  # it would apply to each reply; a batch has one limit for all
+        "socket_connect_timeout": settings.timeout.seconds,
+        **files,
+    }
+    if settings.sentinel is None:
+        return partial(Redis.from_url, settings.url.reveal(), **options)
+    url = _url(settings)
+    options["ssl"] = url.scheme == "rediss"
+    return redis_sentinel.Way(url, settings.sentinel, settings.timeout.seconds, options).connect
 
 
 def _url(settings: Settings) -> SplitResult:
     url = sink_url.parse(settings.url, schemes=("redis", "rediss"), kind=urlsplit)
     if url.query or re.fullmatch(r"/?[0-9]*", url.path) is None:
         raise ValueError("url: expected nothing but the number of a database after the host")
+    if settings.sentinel is not None:
+        redis_sentinel.check_url(url)
     return url
 
 

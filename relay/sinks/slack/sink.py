@@ -16,8 +16,9 @@ from relay.core.delivery import SinkResponse
 from relay.core.errors import InvalidTemplate, Refused, Temporary
 from relay.core.event import Event
 from relay.core.large_bodies import BodyWorker
+from relay.core.proxies import Proxies
 from relay.core.setting_errors import Faults
-from relay.core.sink import SinkSettings
+from relay.core.sink import ProxiedSettings
 from relay.core.sink_status import WaitReason
 from relay.core.timeouts import RequestTimeout
 from relay.outbound import sink_url
@@ -37,7 +38,7 @@ _HEADERS = (
 )
 
 
-class Settings(SinkSettings, frozen=True, kw_only=True):
+class Settings(ProxiedSettings, frozen=True, kw_only=True):
     """`[[sink]]` of type slack."""
 
     url: Secret
@@ -217,7 +218,9 @@ def build(settings: Settings, clock: Clock) -> SlackSink:
         _check_order(settings)
     faults.raise_all()
     client = http_client.HttpClient(
-        timeout_s=settings.timeout.seconds, connections=settings.concurrency
+        timeout_s=settings.timeout.seconds,
+        connections=settings.concurrency,
+        proxies=Proxies.of(settings.outbound, settings.proxy_url),
     )
     return SlackSink(client, clock, settings, url=settings.url.reveal(), words=words)
 

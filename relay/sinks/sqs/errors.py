@@ -4,18 +4,21 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+import aiohttp
 from botocore.exceptions import (
     BotoCoreError,
     ClientError,
     ConnectTimeoutError,
     EndpointConnectionError,
     HTTPClientError,
+    ProxyConnectionError,
     ReadTimeoutError,
     SSLError,
 )
 
 from relay.core.errors import Misconfigured, Refused, SinkError, Temporary
 from relay.outbound import tls
+from relay.outbound.http import proxy_failures
 
 _OF_KEY: Mapping[str, str] = {
     "AccessDenied": "the credentials may not use the queue's key",
@@ -113,11 +116,21 @@ def classify(error: Exception) -> Exception:
             return tls.failure(error, peer="endpoint") or Temporary("TLS failed")
         case ConnectTimeoutError() | ReadTimeoutError() | TimeoutError():
             return Temporary("no answer in time")
+        case ProxyConnectionError():
+            return _proxy_failure(error)
         case EndpointConnectionError() | HTTPClientError() | OSError():
             return Temporary("could not connect, or the connection was lost")
         case BotoCoreError():
             return _library_failure(error)
     return error  # a bug, which must stay visible
+
+
+def _proxy_failure(error: ProxyConnectionError) -> SinkError:
+    causes = tuple(tls.causes(error))
+    by_system = (tls.connect_failure(cause, peer="proxy") for cause in reversed(causes))
+    reason = next((failure.reason for failure in by_system if failure), "could not connect")
+    of_client = (cause for cause in causes if isinstance(cause, aiohttp.ClientError))
+    return proxy_failures.of_connecting(next(of_client, error), reason)
 
 
 def _library_failure(error: BotoCoreError) -> SinkError:

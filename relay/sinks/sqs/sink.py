@@ -15,7 +15,7 @@ from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import count
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 from aiobotocore.config import AioConfig
@@ -26,11 +26,13 @@ from relay.core.config_values import Secret
 from relay.core.delivery import SinkResponse
 from relay.core.errors import Refused, SinkError, Temporary
 from relay.core.event import Event
+from relay.core.proxies import Proxies
 from relay.core.setting_errors import Faults
-from relay.core.sink import BatchSettings, Outcomes
+from relay.core.sink import BatchSettings, Outcomes, ProxiedSettings
 from relay.outbound import message
 from relay.outbound.batching import Chain, Entries, Entry, SplittingSink, cut
 from relay.outbound.connection_health import ConnectionHealth
+from relay.sinks.sqs import http_session
 from relay.sinks.sqs.errors import UNREADABLE, classify, of_entry
 
 ENTRIES_MAX = 10
@@ -45,9 +47,10 @@ _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _ID = re.compile(r"[\x21-\x7e]{1,128}")
 
 
-class Settings(BatchSettings, frozen=True, kw_only=True):
+class Settings(BatchSettings, ProxiedSettings, frozen=True, kw_only=True):
     """`[[sink]]` of type sqs."""
 
+    adopts_environment: ClassVar[bool] = True
     queue_url: str
     region: str | None = None
     """Default: the one in `queue_url`, or that of the AWS environment."""
@@ -205,6 +208,7 @@ class SqsSink(SplittingSink):
         try:
             loop = asyncio.get_running_loop()
             session = await loop.run_in_executor(_PREPARATION, _session)
+            session.set_default_client_config(_proxying(self._settings))
             client = session.create_client("sqs", **_options(self._settings))
             stack = AsyncExitStack()
             return _Client(await stack.enter_async_context(client), stack)
@@ -240,6 +244,14 @@ def _service_descriptions() -> Any:
     session = get_session()
     session.warm_up_loader_caches("sqs")
     return session.get_component("data_loader")
+
+
+def _proxying(settings: Settings) -> Any:
+    """Return the session's way out; None to leave it to the client, which asks the environment."""
+    outbound = settings.outbound
+    if not (settings.proxy_url or outbound.proxy_url or outbound.proxy_from_environment):
+        return None
+    return http_session.config(Proxies.of(outbound, settings.proxy_url))
 
 
 def _lanes(entries: Entries) -> Iterator[Entries]:

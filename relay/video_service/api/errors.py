@@ -17,6 +17,7 @@ Reason = Literal[
     "no answer",
     "connection closed",
     "TLS failed",
+    "proxy failed",
     "broken answer",
     "answer too large",
 ]

@@ -15,6 +15,7 @@ from relay import __version__
 from relay.core import foreign_json
 from relay.core.api_settings import ApiSettings
 from relay.core.clock import Clock, SystemClock
+from relay.core.proxies import Proxies
 from relay.outbound import tls
 from relay.outbound.http.responses import retry_after_ms
 from relay.video_service.api.budget import Budget
@@ -54,14 +55,22 @@ _REASONS: Mapping[int, Reason] = {
     401: "key refused",
     403: "no access",
     404: "not found",
+    407: "proxy failed",
     429: "rate limited",
 }
 _PASSING: frozenset[Reason] = frozenset(
-    ("cannot connect", "no answer", "connection closed", "broken answer", "service failed")
+    (
+        "cannot connect",
+        "no answer",
+        "connection closed",
+        "proxy failed",
+        "broken answer",
+        "service failed",
+    )
 )
 """Reasons for which a read is tried again."""
 
-_UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
+_UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError)
 
 
 class _Answer(NamedTuple):
@@ -91,6 +100,9 @@ class Exchange:
         """Requests that wait for the budget."""
         self._failed: Reason | None = None
         """Why the last read failed so far, or was given up by its caller."""
+        proxy = Proxies.of(settings.outbound).url_for(self._base)
+        self._unsent: Reason = "proxy failed" if proxy else "cannot connect"
+        """Why a request was not sent: with a proxy, no connection but its own is waited for."""
         self._http = httpx.AsyncClient(
             headers={
                 "Authorization": f"Bearer {settings.key.reveal()}",
@@ -102,6 +114,7 @@ class Exchange:
             timeout=httpx.Timeout(timeout_s, connect=CONNECT_S, pool=None),
             limits=httpx.Limits(max_connections=CONNECTIONS, keepalive_expiry=IDLE_S),
             verify=tls.for_http(),
+            proxy=proxy,
             follow_redirects=False,
             trust_env=False,
         )
@@ -177,7 +190,7 @@ class Exchange:
             ):
                 body = await _read(response)
         except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as error:
-            failure = _failure(error)
+            failure = _failure(error, unsent=self._unsent)
         else:
             return _Answer(response.status_code, response.headers, body)
         # Out here, because an error raised in the handler carries the first one, and that the URL.
@@ -195,10 +208,12 @@ async def _read(response: httpx.Response) -> bytes:
     return bytes(body)
 
 
-def _failure(error: Exception) -> ServiceApiError:
+def _failure(error: Exception, *, unsent: Reason) -> ServiceApiError:
     if any(isinstance(cause, ssl.SSLError) for cause in tls.causes(error)):
         return ServiceApiError("TLS failed")
-    if isinstance(error, (*_UNSENT, httpx.InvalidURL, httpx.UnsupportedProtocol)):
+    if isinstance(error, _UNSENT):
+        return ServiceApiError(unsent)
+    if isinstance(error, (httpx.InvalidURL, httpx.UnsupportedProtocol)):
         return ServiceApiError("cannot connect")
     if isinstance(error, (httpx.NetworkError, httpx.RemoteProtocolError)):
         return ServiceApiError("connection closed", uncertain=True)

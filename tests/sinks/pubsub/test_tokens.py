@@ -15,6 +15,7 @@ from google.oauth2 import credentials as authorized_user
 from relay.core.config_values import Duration
 from relay.core.errors import Misconfigured, SinkError, Temporary
 from relay.core.event import Event
+from relay.core.proxies import Proxies
 from relay.outbound.http.tokens import REFRESH_EARLY_S, RETRY_S
 from relay.sinks.pubsub import credentials as google_credentials
 from relay.sinks.pubsub import sink as pubsub
@@ -45,7 +46,8 @@ class Google:
         self.clock = ManualClock(time.time_ns() // 1_000_000)
 
     def tokens(self, load: Load, *, timeout: str = "5s") -> GoogleTokens:
-        return GoogleTokens(load, self.clock, scope=SCOPE, timeout=Duration.parse(timeout))
+        transport = google_credentials.Transport(Duration.parse(timeout), Proxies())
+        return GoogleTokens(load, self.clock, scope=SCOPE, transport=transport)
 
     def login(self, *, timeout: str = "5s", **changed: str) -> GoogleTokens:
         return self.tokens(

@@ -54,6 +54,15 @@ class RedisHarness(OwnServer[RedisServer]):
         ({"url": "rediss://a", "ca_file": "/nowhere"}, "ca_file: cannot be read: No such file"),
         ({"url": "rediss://a", "client_key_file": "/x"}, "client_key_file: needs client_cert_file"),
         ({"url": "rediss://a", "client_cert_file": "/x"}, "client_cert_file, client_key_file: "),
+        (
+            {"url": "redis://:marked@main:6379", "sentinel": {"hosts": ["a:26379"]}},
+            "url: expected the master's name as the host, and no port",
+        ),
+        (
+            {"url": "redis://[::1]/", "sentinel": {"hosts": ["a:26379"]}},
+            "url: expected the master's name",
+        ),
+        ({"sentinel": {"hosts": []}}, "sentinel.hosts: is empty"),
         ({"stream": ""}, "stream: is empty"),
         ({"stream": "{{ nothing }}"}, "stream: line 1: no such name: nothing"),
     )

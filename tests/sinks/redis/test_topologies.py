@@ -20,7 +20,9 @@ async def test_a_sentinel_is_named_with_what_to_do(
     sentinel.start()
     sink = build(url=sentinel.url + database)
     for trial in (sink.send(lead), sink.check()):
-        with pytest.raises(Misconfigured, match=r"a Redis Sentinel.*put the address of the server"):
+        with pytest.raises(
+            Misconfigured, match=r"a Redis Sentinel.*put its address into `sentinel`"
+        ):
             await trial
     await sink.close()
     sentinel.stop()
