@@ -130,6 +130,8 @@ class HttpHarness(ByStatus):
         ({"form": {"a": {"b": 1}}}, r"form\.a: expected a text, a number, "),
         ({"form": {"a": "{{ data.nothing }}"}}, r"form\.a: line 1: nothing is missing .*sample of"),
         ({"form": {"a": "b"}, "body": {}}, "form: does not go with body"),
+        ({"form": {"a": "b"}, "format": "cloudevents"}, "format: cloudevents goes with the"),
+        ({"body": {}, "format": "cloudevents"}, "format: cloudevents goes with the"),
         ({"url": "http://crm.example", "ca_file": certifi.where()}, "url: expected https://"),
         ({"ca_file": "no-such-file"}, "ca_file: cannot be read: No such file"),
         ({"ca_file": __file__}, "ca_file: holds no usable PEM"),

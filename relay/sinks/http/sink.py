@@ -165,6 +165,9 @@ def build(settings: Settings, clock: Clock) -> HttpSink:
         request = RequestTemplate(settings)
         request.try_samples(settings)
     with faults.collect():
+        if settings.format == "cloudevents" and not (settings.body is settings.form is None):
+            raise ValueError("format: cloudevents goes with the received bytes only")
+    with faults.collect():
         _keys(settings.signing_secrets)
     with faults.collect():
         verify = tls.context(settings) if tls.is_asked_for(settings) else None
