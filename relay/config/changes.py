@@ -9,7 +9,10 @@ from msgspec.structs import asdict, replace
 
 from relay.config import Config
 from relay.config.sinks import files
+from relay.core.config_values import Secret
 from relay.core.errors import Fault
+from relay.core.proxies import DIRECT, OutboundSettings
+from relay.core.sink import SinkSettings
 
 _FIXED = {"server": ("listen", "admin_listen"), "store": (), "log": ()}
 """Settings that only a restart can change: these keys of a table, or all if none is listed.
@@ -57,7 +60,7 @@ def _paths(**tables: Iterable[str]) -> list[str]:
 def changes(old: Config, new: Config) -> Changes:
     """Return the differences between two configs."""
     sinks = _difference(_connections(old), _connections(new))
-    edited = _difference(_named(old.sinks), _named(new.sinks)).changed
+    edited = _difference(_named(map(_own, old.sinks)), _named(map(_own, new.sinks))).changed
     return Changes(
         sinks=sinks,
         rerouted=tuple(name for name in edited if name not in sinks.changed),
@@ -85,11 +88,19 @@ def _connections(config: Config) -> dict[str, Any]:
     """Return, by sink, what needs a new connection when it changes: all but the routes."""
     return {
         sink.name: (
-            replace(sink, events=(), sources=None, when=None, ordered=None, reconstructed=False),
+            replace(
+                _own(sink), events=(), sources=None, when=None, ordered=None, reconstructed=False
+            ),
             [config.references.get(path) for path in files(asdict(sink))],
         )
         for sink in config.sinks
     }
+
+
+def _own(sink: SinkSettings) -> SinkSettings:
+    """Return a sink's settings without `[outbound]`, where it goes directly in any case."""
+    is_direct = getattr(sink, "proxy_url", None) == Secret(DIRECT)
+    return replace(sink, outbound=OutboundSettings()) if is_direct else sink
 
 
 def _difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> Difference:

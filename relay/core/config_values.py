@@ -213,6 +213,13 @@ class SecretTemplate(Secret):
         super().__init__(value)
         self.is_reference = is_reference
 
+    def __eq__(self, other: object) -> bool:
+        # The same text behind a reference is no template, so that a reload has to see a change.
+        same_kind = isinstance(other, SecretTemplate) and other.is_reference == self.is_reference
+        return same_kind and super().__eq__(other)
+
+    __hash__ = Secret.__hash__
+
     @classmethod
     def resolve(
         cls, text: str, environ: Mapping[str, str] = os.environ, read: Read = read_bytes

@@ -246,6 +246,8 @@ class CircuitBreaker:
         """Take the outcome of a send into account, unless it started before the breaker tripped."""
         if not self.is_current(ticket):
             return
+        if error is not None and error.unsent and standing == "suspect":
+            standing = "tried"  # no event is at fault, so that an earlier success proves nothing
         match error:
             case None | Refused():
                 self._has_delivered |= error is None

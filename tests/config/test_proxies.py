@@ -106,6 +106,15 @@ def test_another_way_out_replaces_the_sinks_that_it_is_for(read: Read) -> None:
     assert diff.settings == ("outbound.proxy_url",)
 
 
+def test_another_way_out_replaces_no_sink_that_goes_directly(read: Read) -> None:
+    own = CRM + 'proxy_url = "direct"\n'
+    old = read(outbound(proxy_url=f'"{PROXY}"') + SOURCE + own)
+    diff = changes(old, read(outbound(no_proxy='"*"') + SOURCE + own))
+    assert diff.sinks.changed == diff.rerouted == ()
+    diff = changes(old, read(outbound(no_proxy='"*"') + SOURCE + CRM))
+    assert diff.sinks.changed == ("crm",)
+
+
 def texts(config: Config) -> list[str]:
     return [str(warning) for warning in config.warnings]
 

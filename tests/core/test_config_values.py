@@ -6,7 +6,16 @@ from typing import Any
 
 import pytest
 
-from relay.core.config_values import Address, Duration, Network, Rate, Secret, Size, decode
+from relay.core.config_values import (
+    Address,
+    Duration,
+    Network,
+    Rate,
+    Secret,
+    SecretTemplate,
+    Size,
+    decode,
+)
 
 
 @pytest.mark.parametrize(
@@ -185,6 +194,14 @@ def test_secrets_are_equal_by_value() -> None:
     assert Secret("a") == Secret("a") != Secret("b")
     assert len({Secret("a"), Secret("a")}) == 1
     assert Secret("a") != "a"
+
+
+def test_a_template_differs_from_the_same_text_behind_a_reference() -> None:
+    written = SecretTemplate.resolve("{{ id }}", {})
+    referred = SecretTemplate.resolve("env:ID", {"ID": "{{ id }}"})
+    assert written.reveal() == referred.reveal()
+    assert written == SecretTemplate("{{ id }}") != referred
+    assert len({written, SecretTemplate("{{ id }}")}) == 1
 
 
 @pytest.mark.parametrize("kind", [Duration, Size, Rate, Secret, Address, Network])

@@ -199,6 +199,23 @@ def test_failures_of_suspect_events_do_not_trip_the_breaker(
     assert walk.state == "active"
 
 
+@pytest.mark.parametrize(
+    ("kind", "failures", "state"),
+    [(Misconfigured, 1, "parked"), (Temporary, FAILURE_THRESHOLD, "throttled")],
+)
+def test_what_was_not_sent_is_the_sinks_failure_even_where_only_suspects_are_left(
+    kind: type[SinkError], failures: int, state: State
+) -> None:
+    walk = Walk()
+    walk.send()
+    for _ in range(failures):
+        assert walk.state == "active"
+        walk.send(kind("no token", unsent=True), "suspect")
+    assert walk.state == state
+    walk.send(Misconfigured("no token", unsent=True), "suspect")
+    assert walk.state == "parked"
+
+
 @pytest.mark.parametrize("relief", [None, Refused("status 422")])
 def test_an_answer_in_between_resets_the_count(relief: SinkError | None) -> None:
     walk = Walk()

@@ -24,7 +24,12 @@ from relay.core.errors import Misconfigured, SinkError, Temporary
 from relay.core.proxies import Proxies
 from relay.outbound import tls
 from relay.outbound.http import proxy_failures, responses
-from relay.outbound.http.guard import GuardedConnector, UnexpectedResponseError, current_use
+from relay.outbound.http.guard import (
+    GuardedConnector,
+    UnexpectedResponseError,
+    current_use,
+    serves_once,
+)
 from relay.outbound.http.odd_answers import FIELD_BYTES, FIELDS
 
 # Its messages may hold URLs, and so secrets.
@@ -165,6 +170,9 @@ class HttpClient:
         current_use.set(None)
         proxy = self._proxies.url_for(str(endpoint.url)) if self._proxies.by_scheme else None
         is_forwarded = proxy is not None and endpoint.url.scheme == "http"
+        # Some proxies pass a second request on as it is, with our credentials for them. aiohttp
+        # pools the connection before this task resumes, so that `abort` alone would be too late.
+        serves_once.set(is_forwarded)
         failure: SinkError | None
         is_kept = False
         try:
@@ -179,7 +187,6 @@ class HttpClient:
                 proxy=proxy,
             )
             content, is_whole = await _read(response)
-            # Some proxies pass a second request on as it is, with our credentials for them.
             is_kept = is_whole and not (is_forwarded or self._ends_connection(response.status))
         except (aiohttp.ClientError, OSError, UnicodeError) as error:
             failure = _failure(error, peer=self._peer)
@@ -335,4 +342,4 @@ def _by_proxy(failure: SinkError, error: Exception, *, peer: str) -> SinkError:
         return failure
     if use is None:
         return proxy_failures.of_connecting(error, failure.reason)
-    return failure if use.guard.is_tls else proxy_failures.unreachable(failure.reason)
+    return failure if use.guard.is_tls else proxy_failures.after_sending(failure)

@@ -119,6 +119,8 @@ class ResponseGuard(asyncio.Protocol):
         self._passed = 0
         """Bytes of it that aiohttp has."""
         self.uses = 0
+        self.serves_once = False
+        """Whether it may carry no second request, even if aiohttp pools it after the first."""
         self.error: UnexpectedResponseError | None = None
         self._awaits_request = False
         transport.set_protocol(self)
@@ -132,9 +134,9 @@ class ResponseGuard(asyncio.Protocol):
         An idle connection becomes readable only by its end or by surplus bytes. It is not writable
         where a response came early and the rest of its request was never read.
         """
-        return not self._framing.is_clean or self._poll.poll(0) != [
-            (self._socket.fileno(), select.POLLOUT)
-        ]
+        if self.serves_once or not self._framing.is_clean:
+            return True
+        return self._poll.poll(0) != [(self._socket.fileno(), select.POLLOUT)]
 
     def await_request(self) -> None:
         """Expect a response once the next request is written."""
@@ -254,6 +256,9 @@ class Use(NamedTuple):
 current_use: ContextVar[Use | None] = ContextVar("current_use", default=None)
 """The connection of this task's exchange."""
 
+serves_once: ContextVar[bool] = ContextVar("serves_once", default=False)
+"""Whether the connection of this task's exchange is for this exchange alone."""
+
 
 class GuardedConnector(aiohttp.TCPConnector):
     """Guards each connection, and lends none again that changed while it idled."""
@@ -271,6 +276,7 @@ class GuardedConnector(aiohttp.TCPConnector):
             transport.abort()
             connection.close()
         guard.uses += 1
+        guard.serves_once = serves_once.get()
         current_use.set(Use(guard, guard.uses))
         guard.await_request()
         return connection

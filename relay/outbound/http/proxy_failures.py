@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import aiohttp
 
-from relay.core.errors import Meaning, Misconfigured, SinkError, Temporary
+from relay.core.errors import Meaning, Misconfigured, Refused, SinkError, Temporary
 
 _CREDENTIALS = (
     Misconfigured,
@@ -32,7 +32,11 @@ _BY_CLASS: Mapping[int, Meaning] = {
 }
 _OTHER = (Misconfigured, "it does not take our request: check proxy_url")
 
+_TOO_LARGE = 413
+
 _MARK = "x-squid-error"
+_HALF_DONE = re.compile("ERR_(READ|WRITE|ZERO_SIZE|INVALID_RESP)")
+"""Squid's names for a destination that was reached and gave no whole answer."""
 _OWN_SERVER = re.compile("tinyproxy", re.IGNORECASE)
 """Value of Server in answers of a proxy's own, which has no Via then."""
 
@@ -44,12 +48,23 @@ def of_status(status: int) -> SinkError:
 
 
 def of_answer(answer: aiohttp.ClientResponse) -> SinkError | None:
-    """Return the error of an answer over plain http if it bears a proxy's mark."""
+    """Return the error of an answer over plain http if it bears a proxy's mark.
+
+    The proxy had the whole request by then, so that the event itself may be at fault.
+    """
     status, headers = answer.status, answer.headers
     is_marked = _MARK in headers or (
         _OWN_SERVER.match(headers.get("server", "")) is not None and "via" not in headers
     )
-    return of_status(status) if status == 407 or (is_marked and status >= 300) else None
+    if not (status == 407 or (is_marked and status >= 300)):
+        return None
+    if status == _TOO_LARGE:
+        reason = f"the proxy answers {status}: the event is too large for it"
+        return Refused(reason, about_event=True)
+    if _HALF_DONE.match(headers.get(_MARK, "")):
+        reason = f"the proxy answers {status}: the destination gave it no whole answer"
+        return Temporary(reason, about_event=True)
+    return of_status(status)
 
 
 def of_connecting(error: Exception, cause: str) -> SinkError:
@@ -60,12 +75,20 @@ def of_connecting(error: Exception, cause: str) -> SinkError:
         case aiohttp.ClientProxyConnectionError() | aiohttp.ClientConnectorDNSError():
             return unreachable(cause)
         case aiohttp.ConnectionTimeoutError():
-            return unreachable("it has not reached the destination in time")
+            return unreachable("it has opened no way to the destination in time")
         case aiohttp.ClientConnectorError():
             return unreachable("the connection to the destination broke off during its set-up")
         case aiohttp.ClientResponseError():
             return unreachable("what answers there is no HTTP proxy")
     return unreachable("the connection ended without an answer to CONNECT")
+
+
+def after_sending(failure: SinkError) -> SinkError:
+    """Return the error of an exchange over plain http that ended without an answer.
+
+    The proxy may have hung up, or have passed on that the destination did.
+    """
+    return Temporary(f"the proxy: {failure.reason}", about_event=failure.about_event)
 
 
 def unreachable(cause: str) -> SinkError:

@@ -4,12 +4,14 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
 
+import aiohttp
 import pytest
 
 from relay.core.config_values import Secret
-from relay.core.errors import Misconfigured, SinkError, Temporary
+from relay.core.errors import Misconfigured, Refused, SinkError, Temporary
 from relay.core.proxies import OutboundSettings, Proxies
 from relay.outbound.http.client import HttpClient, HttpEndpoint
+from relay.outbound.http.guard import GuardedConnector, serves_once
 
 HOST = (("host", "crm.invalid"),)
 
@@ -116,18 +118,16 @@ async def test_a_proxy_that_says_nothing_to_connect_is_named_before_the_time_is_
     async with asyncio.timeout(1.0):
         error = await failure(proxy, "https://crm.invalid/hook", timeout_s=1.0)
     assert (type(error), error.unsent) == (Temporary, True)
-    assert error.reason == "the proxy: it has not reached the destination in time"
+    assert error.reason == "the proxy: it has opened no way to the destination in time"
 
 
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
         (answered(407), "the proxy answers 407: it requires credentials"),
-        (answered(413, "x-squid-error: ERR_TOO_BIG 0"), "the proxy answers 413: it does not take"),
+        (answered(400, "x-squid-error: ERR_INVALID_REQ 0"), "the proxy answers 400: it does not"),
         (answered(503, "x-squid-error: ERR_DNS_FAIL 0"), "the proxy answers 503: it cannot reach"),
         (answered(400, "server: tinyproxy/1.11.1"), "the proxy answers 400: it does not take"),
-        (b"", "the proxy: the connection ended without an answer"),
-        (b"SSH-2.0-OpenSSH_9\r\n\r\n", "the proxy: an SSH server answers there"),
     ],
 )
 async def test_over_plain_http_a_proxys_mark_tells_its_answers_apart(
@@ -140,6 +140,63 @@ async def test_over_plain_http_a_proxys_mark_tells_its_answers_apart(
     assert error.reason.startswith(reason)
     assert proxy.heads[0].startswith(b"POST http://crm.invalid/hook HTTP/1.1\r\n")
     assert b"\r\nProxy-Authorization: Basic cmVsYXk6bWFya2Vk\r\n" in proxy.heads[0]
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind", "reason"),
+    [
+        (
+            answered(413, "x-squid-error: ERR_TOO_BIG 0"),
+            Refused,
+            "the proxy answers 413: the event is too large for it",
+        ),
+        (
+            answered(502, "x-squid-error: ERR_ZERO_SIZE_OBJECT 0"),
+            Temporary,
+            "the proxy answers 502: the destination gave it no whole answer",
+        ),
+        (
+            answered(504, "x-squid-error: ERR_READ_TIMEOUT 0"),
+            Temporary,
+            "the proxy answers 504: the destination gave it no whole answer",
+        ),
+        (b"", Temporary, "the proxy: the connection ended without an answer"),
+        (b"SSH-2.0-OpenSSH_9\r\n\r\n", Temporary, "the proxy: an SSH server answers there"),
+    ],
+)
+async def test_over_plain_http_an_event_that_the_proxy_had_may_be_at_fault(
+    proxy: ScriptedProxy, answer: bytes, kind: type[SinkError], reason: str
+) -> None:
+    proxy.answer = answer
+    error = await failure(proxy, "http://crm.invalid/hook")
+    assert (type(error), error.unsent, error.about_event) == (kind, False, True)
+    assert error.reason.startswith(reason)
+
+
+@pytest.mark.parametrize(("is_forwarded", "connections"), [(True, 3), (False, 1)])
+async def test_a_pooled_connection_that_was_for_one_request_carries_no_other(
+    *, is_forwarded: bool, connections: int
+) -> None:
+    opened = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal opened
+        opened += 1
+        with suppress(asyncio.IncompleteReadError, OSError):
+            while await reader.readuntil(b"\r\n\r\n"):
+                writer.write(answered(200))
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+    serves_once.set(is_forwarded)
+    async with aiohttp.ClientSession(connector=GuardedConnector()) as session:
+        for _ in range(3):  # each ends without an abort: aiohttp pools its connection
+            async with session.get(url) as response:
+                await response.read()
+    server.close()
+    await server.wait_closed()
+    assert opened == connections
 
 
 async def test_credentials_that_a_proxy_passes_on_show_in_no_excerpt(
