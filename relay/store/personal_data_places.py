@@ -178,7 +178,10 @@ WHERE event >= :start AND event < :end AND person = :number ORDER BY event
 
 
 class Matches(NamedTuple):
-    """Keys of rows, with their sizes; `next` is the next key to search, None at the end."""
+    """Keys of rows in their order, with sizes; `next` is the next key to search, None at the end.
+
+    An erasure that stopped goes on behind the last row that it removed.
+    """
 
     rows: list[tuple[int, int]]
     next: int | None
@@ -235,4 +238,5 @@ class PersonalDataSearch(Repository, ABC):
             for key, *contents in candidates
             if any(address.stands_in(each) for each in contents)
         }
-        return Matches(list(sizes.items()), span["end"])
+        # PostgreSQL may return them in the order of their places in the table.
+        return Matches(sorted(sizes.items()), span["end"])

@@ -378,6 +378,37 @@ async def test_an_erasure_that_failed_goes_on_where_it_was(
     }
 
 
+async def test_no_row_is_left_after_a_restart_in_whatever_order_rows_are_read(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stepwise_erasure, "STEP_ROWS", 2)
+    await accept(store, *(event(f"a{number}") for number in range(6)))
+    search, removal = store.personal_data._search, store.personal_data._removal
+    candidates, remove, calls = search._candidates, removal.remove, count(1)
+
+    def newest_first(*arguments: Any) -> Any:
+        return reversed([*candidates(*arguments)])
+
+    async def remove_unless_second(*arguments: Any, **more: Any) -> None:
+        if next(calls) == 2:
+            raise StoreUnavailable("the database has not answered for 15 s")
+        await remove(*arguments, **more)
+
+    monkeypatch.setattr(search, "_candidates", newest_first)
+    monkeypatch.setattr(removal, "remove", remove_unless_second)
+    number = await store.personal_data.order(ANN, now_ms=NOW_MS)
+    with pytest.raises(StoreUnavailable):
+        await store.personal_data.advance()
+    # The next run knows only what is in the store, as after a restart.
+    store.personal_data._run = None
+    assert await store.personal_data.advance()
+    record = await store.personal_data.erasure(number)
+    assert record is not None
+    assert record.erasure is not None
+    assert record.erasure.events == 6
+    assert (await store.personal_data.count(ANN)).events == 0
+
+
 def on_its_way_of(erasure: Erasure) -> list[UnderWay]:
     return [each for each in erasure.under_way if each.sink == "sales"]
 
