@@ -29,7 +29,6 @@ SMALL = {
     "sandbox/errors": "beneath all else in it",
     "sandbox/services": "so that its API need not know who makes them",
     "sinks/kafka/batch": "shared by all parts of the sink",
-    "store/audience/span": "on the bounds of days",
     "store/backup": "apart from the engines that make them",
     "store/copy_result": "which few processes load",
     "store/ordering": "the same in all engines",
@@ -47,13 +46,11 @@ SMALL = {
 """Modules with less code, and why they are modules: words of the first line of each."""
 
 SHARED = {
-    "Candidates": "what a search asks of an engine, and the engines that answer it",
     "Change": "of a sink's state, of an erasure's report, and of a row of the audit log",
     "Connection": "one of each engine, in its own module",
     "Cursor": "of a statement, and of an export that goes on",
     "Database": "what a subject asks of a connection, and PostgreSQL's, which does more",
     "Fence": "one acquisition of a sink, as it is planned and as it is stored",
-    "Place": "rows that are about a person, and rows of the audience by day",
     "View": "a step of a person in an export, and a row of the audience",
 }
 """Names that several classes have beside those of one kind in sibling folders, and of what."""
