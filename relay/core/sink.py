@@ -125,7 +125,7 @@ class Sink(Protocol):
     """Sends events to one configured destination.
 
     The dispatcher calls `send` for up to `slots()` events at once, each with a timeout of
-    `send_timeout()`, and may cancel it at any time.
+    `send_timeout()`, and may cancel it at any time. An operator's samples come beside these.
     A sink neither logs nor counts, and its errors never hold a secret.
     """
 

@@ -1,7 +1,6 @@
 """Inspection of a running relay's store."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -46,9 +45,6 @@ async def test_damage_is_a_result_not_an_error(tmp_path: Path) -> None:
         report = await operator.get("/store/check")
     assert report["content"] is None
     assert len(report["faults"]) == 1
-
-
-Slow = Callable[[Path], Awaitable[Inspection]]
 
 
 @pytest.fixture

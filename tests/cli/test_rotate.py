@@ -1,4 +1,4 @@
-"""`relay rotate` on a running relay prints the output in docs/rotation.md."""
+"""`relay rotate` on a running relay: what is kept, and what is refused."""
 
 import json
 from pathlib import Path

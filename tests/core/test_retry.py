@@ -284,24 +284,6 @@ def test_an_attempt_blamed_on_the_sink_does_not_count_and_is_due_within_a_minute
     assert waits == [1_000, 2_000, 4_000, 8_000, 16_000, 32_000, PROBE_MAX_MS, PROBE_MAX_MS]
 
 
-@pytest.mark.parametrize("probing", [True, False])
-@pytest.mark.parametrize("standing", ["untried", "tried", "suspect"])
-@pytest.mark.parametrize(("kind", "result"), [(Temporary, "retry"), (Misconfigured, "parked")])
-def test_no_event_is_given_up_for_a_proxy(
-    lead: Event, kind: type[SinkError], result: str, standing: Standing, *, probing: bool
-) -> None:
-    decision = attempted(
-        lead,
-        kind("the proxy: connection refused", unsent=True),
-        attempts=SUSPECT_MIN_TRIES,
-        first_ms=NOW_MS - 9 * DAY_MS,
-        standing=standing,
-        probing=probing,
-    )
-    assert (decision.result, decision.counts) == (result, False)
-    assert decision.due_ms <= NOW_MS + PROBE_MAX_MS
-
-
 def test_a_failed_attempt_of_a_suspect_counts_even_as_a_probe(lead: Event) -> None:
     for error in (Temporary("status 500"), Misconfigured("status 403")):
         decision = attempted(lead, error, standing="suspect", probing=True, attempts=1)

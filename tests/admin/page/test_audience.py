@@ -207,6 +207,20 @@ async def test_viewers_see_figures_without_addresses(relay: Relay) -> None:
         assert title in row[0]
 
 
+async def test_a_video_with_a_hostile_id_leads_to_its_own_figures(
+    relay: Relay, visitor: Visitor
+) -> None:
+    await send(relay, view("a", "a", "started", id=HOSTILE, title=HOSTILE))
+    page = await visitor.see("/audience")
+    (row,) = table(page, "Videos")
+    assert row[0].startswith(HOSTILE.replace("\u202e", "[U+202E]"))
+    page = await visitor.see(
+        next(each["href"] for each in page.all("a") if "video=" in each["href"])
+    )
+    assert page.form("/audience").fields()["video"] == HOSTILE
+    assert figures(page)[0][1] == "1"
+
+
 async def test_a_count_that_takes_long_goes_on_for_the_next_visit(
     relay: Relay, visitor: Visitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:

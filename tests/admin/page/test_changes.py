@@ -22,7 +22,7 @@ from tests.admin.test_api import body, send
 from tests.core.test_clock import SettableClock
 from tests.operator import operating
 from tests.service import Relay
-from tests.stub_server import StubServer
+from tests.stub_server import Reply, StubServer
 
 ADA = "ada.secret@example.com"
 HIDDEN = (ADA, "ada.secret", "lovelace", "at 127.0.0.1", "person:")
@@ -75,6 +75,16 @@ async def test_changes_are_listed_in_words_with_their_results(tmp_path: Path) ->
     ]
     assert {row[3] for row in page.rows()} == {"admin token curl/8 at 127.0.0.1"}
     assert page.by_id("rows")["data-hold"] == "auto"
+
+
+async def test_a_sample_that_is_refused_is_not_called_sent(
+    destination: StubServer, relay: Relay, visitor: Visitor
+) -> None:
+    destination.reply = lambda _: Reply(422)
+    async with operating(relay) as operator:
+        assert not (await operator.post("/sinks/leads/sample", {}))["reached"]
+    (row,) = (await visitor.see("/changes")).rows()
+    assert row[:2] == ["Tried a sample on leads", "done"]
 
 
 async def test_changes_tell_how_they_ended(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from tests.service import ENVIRON, Relay
 ROTATION = "/config/sources/main/rotation"
 NEW_SECRET = "the-new-secret-of-the-tests"
 HOSTILE = "<img src=x onerror=alert(2)>"
+HOOK = "https://crm.example/hook"
 
 
 def rewrite(folder: Path, old: str, new: str) -> None:
@@ -94,6 +95,26 @@ async def test_the_senders_api_is_shown_without_its_key(tmp_path: Path) -> None:
         assert ENVIRON["OTHER_SECRET"] not in visitor.html
         await visitor.see(ROTATION)
         assert "relay rotate run --source main" in visitor.html
+
+
+async def test_the_way_out_is_a_table_of_its_own_and_no_key_of_the_others(tmp_path: Path) -> None:
+    service.read(tmp_path, tables=ADMIN + service.SINK.format(name="crm", url=HOOK, more=""))
+    rewrite(
+        tmp_path,
+        "[admin]",
+        '[outbound]\nproxy_url = "http://relay:k3y@proxy.example:3128"\nno_proxy = "crm.example"\n'
+        "[admin]",
+    )
+    config = config_module.load(tmp_path / "config.toml", ENVIRON)
+    async with service.serving(config) as relay, visiting(relay) as visitor:
+        assert settings(await visitor.see("/config"), "outbound") == {
+            "outbound.proxy_url": "http://proxy.example:3128/…",
+            "outbound.no_proxy": "crm.example",
+            "outbound.proxy_from_environment": "false · default",
+        }
+        assert "k3y" not in visitor.html
+        await visitor.see("/sinks/crm")
+        assert "outbound" not in visitor.html
 
 
 async def test_secrets_are_shown_with_labels_and_ends(tmp_path: Path) -> None:

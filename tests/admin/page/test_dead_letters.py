@@ -16,7 +16,7 @@ from relay.admin.page.views.dead_letters.section import cause_of
 from relay.store.dead_letters import Reason
 from relay.store.sqlite.driver import sqlite3
 from tests.admin.page.document import Element
-from tests.admin.page.visiting import VIEWER_TOKEN, Start, Visitor, visiting
+from tests.admin.page.visiting import HOSTILE, VIEWER_TOKEN, Start, Visitor, visiting
 from tests.admin.test_api import body, send
 from tests.operator import operating
 from tests.service import Relay
@@ -242,6 +242,18 @@ async def test_a_viewer_cannot_spell_out_an_address_in_a_reason(relay: Relay) ->
                 answer = await visitor.client.get(path, params={"reason": value})
                 assert answer.status_code == (200 if value == "e" else 403), (path, value)
             assert (await visitor.client.get(path, params={"reason": "422"})).status_code == 200
+
+
+async def test_a_hostile_id_or_reason_is_the_same_in_rows_forms_and_notices(
+    visitor: Visitor, relay: Relay
+) -> None:
+    await kill(relay, body(HOSTILE))
+    row = (await visitor.see("/dead-letters")).by_id("dead-1-leads")
+    assert row.all("span", class_="mono")[0]["title"] == HOSTILE
+    page = await visitor.see("/dead-letters?reason=" + HOSTILE.replace('"', "%22"))
+    assert page.form("/dead-letters").fields()["reason"] == HOSTILE
+    form = (await visitor.see("/dead-letters")).form("/dead-letters/replay")
+    assert (await visitor.submit(form)).by_id("notice").text == f"{HOSTILE} goes to leads again."
 
 
 def test_the_filter_of_a_cause_stops_before_an_address() -> None:

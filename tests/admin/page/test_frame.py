@@ -34,7 +34,6 @@ def declared(kind: type[R]) -> list[R]:
 
 
 VIEWS = [view for view in declared(PageView) if not view.is_form]
-FORM_VIEWS = [view for view in declared(PageView) if view.is_form]
 ACTIONS = declared(Action)
 DOWNLOADS = declared(Download)
 FILES = [each.path for each in (*DOWNLOADS, *declared(CsvTable))]

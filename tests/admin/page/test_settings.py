@@ -82,6 +82,22 @@ def test_only_the_host_of_a_url_is_shown(url: str, shown: str) -> None:
     assert values(Http(name="a", type="http", url=SecretTemplate(url)))["url"] == shown
 
 
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("http://relay:marked@proxy.test:3128", "http://proxy.test:3128/…"),
+        ("direct", "direct"),
+    ],
+)
+def test_of_a_sinks_own_proxy_the_host_is_shown_or_that_there_is_none(url: str, shown: str) -> None:
+    sink = Http(
+        name="a", type="http", url=SecretTemplate("https://crm.test/"), proxy_url=Secret(url)
+    )
+    assert {key: value for key, value in values(sink).items() if "proxy" in key} == {
+        "proxy_url": shown
+    }
+
+
 def test_values_are_written_with_their_units() -> None:
     sink = Every(
         name="a",

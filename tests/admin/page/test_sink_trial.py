@@ -215,3 +215,10 @@ async def test_a_message_of_many_parts_is_shown_part_by_part(visitor: Visitor) -
     page = await paste(visitor, body("a", name="Ada").decode(), sink="chat")
     assert "Blocks" in [each.text for each in page.all("h3")]
     assert orjson.loads(page.all("pre")[0].raw_text)
+
+
+async def test_a_hostile_body_stays_as_it_is_in_its_field(visitor: Visitor) -> None:
+    text = orjson.dumps({"id": "a", "event": "<b>x</b>", "data": {"name": HOSTILE}}).decode()
+    page = await paste(visitor, text)
+    assert page.by_id("body").text == text
+    assert "[U+202E]" in page.all("pre")[0].text

@@ -8,10 +8,11 @@ from urllib.parse import urlsplit
 import msgspec
 
 from relay.core.config_values import Duration, Rate, Secret, Size
+from relay.core.proxies import DIRECT, OutboundSettings
 from relay.core.sink import SinkSettings
 from relay.core.units import duration, size
 
-_WITH_HOST = frozenset({"url", "servers", "token_url"})
+_WITH_HOST = frozenset({"url", "servers", "token_url", "proxy_url"})
 """Secret keys that hold a URL: its host is shown, not its user, path or query."""
 
 _OF_ROUTE = frozenset({"name", "type", "events", "sources", "when", "ordered"})
@@ -35,8 +36,13 @@ def settings_of_sink(sink: SinkSettings) -> list[Setting]:
 
 
 def settings_of(table: msgspec.Struct, prefix: str = "") -> Iterator[Setting]:
-    """Yield the keys of a table and of those within it; no text holds a secret."""
+    """Yield the keys of a table and of those within it; no text holds a secret.
+
+    `[outbound]`, which tables hold beside their keys, is listed as a table of its own.
+    """
     for field in msgspec.structs.fields(table):
+        if field.type is OutboundSettings:
+            continue
         key, value = f"{prefix}{field.name}", getattr(table, field.name)
         if isinstance(value, msgspec.Struct):
             yield from settings_of(value, f"{key}.")
@@ -79,9 +85,11 @@ def _text(key: str, value: object) -> str:
 
 
 def _secret(key: str, value: Secret) -> str:
-    """Say that a secret is set; of a URL, also where it leads."""
+    """Say that a secret is set; of a URL, also where it leads, or that there is no proxy."""
     if key not in _WITH_HOST:
         return "set"
+    if value.reveal() == DIRECT:
+        return DIRECT
     try:
         parts = urlsplit(value.reveal())
         host, port = parts.hostname or "", parts.port

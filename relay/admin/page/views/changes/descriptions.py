@@ -48,7 +48,7 @@ OPERATIONS: Mapping[str, Wording] = {
     "pause_sink": Wording("Paused", "Pause", "{}"),
     "resume_sink": Wording("Resumed", "Resume", "{}"),
     "retry_sink": Wording("Retried", "Retry", "{} at once", "brought_forward", *_DELIVERIES),
-    "send_sample": Wording("Sent", "Send", "a sample to {}"),
+    "send_sample": Wording("Tried", "Try", "a sample on {}"),
     "begin_replay": Wording("Started", "Start", "a replay", "total", *_DELIVERIES),
     "cancel_replay": Wording("Cancelled", "Cancel", "replay {}", "opened", *_DELIVERIES),
     "discard_dead_letters": Wording("Discarded", "Discard", "dead letters", *_LETTERS),

@@ -120,6 +120,7 @@ def _tables(config: Config) -> dict[str, Sequence[Setting]]:
         "store": config.store,
         "admin": config.admin,
         "log": config.log,
+        "outbound": config.outbound,
     }
     apis = {f"source.{each.name}.api": each.api for each in config.sources if each.api is not None}
     return {name: list(settings_of(table)) for name, table in (tables | apis).items()}
