@@ -136,12 +136,12 @@ async def test_values_in_the_url_are_percent_encoded_and_the_rest_is_kept(
     destination: StubServer, make: Make
 ) -> None:
     url = destination.url("/v1/../a b/{{ data.id }}/ü?q={{ data.name }}&sig=a%2Fb#x")
-    request = await sent(make(url), destination, lead_of(id="../ä/?#", name="a&b=1"))
-    assert request.target == "/v1/../a%20b/..%2F%C3%A4%2F%3F%23/%C3%BC?q=a%26b%3D1&sig=a%2Fb"
+    request = await sent(make(url), destination, lead_of(id="ä/?#", name="a&b=1"))
+    assert request.target == "/v1/../a%20b/%C3%A4%2F%3F%23/%C3%BC?q=a%26b%3D1&sig=a%2Fb"
     assert request.header["host"] == f"127.0.0.1:{destination.port}"
 
 
-@pytest.mark.parametrize("text", ["", ".", ".."])
+@pytest.mark.parametrize("text", ["", ".", "..", "../../admin"])
 async def test_an_event_that_would_fold_the_path_is_refused_and_not_sent(
     destination: StubServer, make: Make, text: str
 ) -> None:
