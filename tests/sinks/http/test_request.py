@@ -324,8 +324,8 @@ def test_a_template_behind_a_reference_is_warned_of(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_reference_in_a_body_is_warned_of() -> None:
-    body = {"key": "env:KEY", "a": [{"b": "file:/etc/key"}], "c": "env: KEY", "n": 1}
-    for table, places in (({"body": body}, ["body.key", "body.a[0].b"]), ({}, [])):
+    body = {"key": "env:KEY", "a": [{"b": "file:/etc/key"}], "c": "env: KEY", "d": "${KEY}", "n": 1}
+    for table, places in (({"body": body}, ["body.key", "body.a[0].b", "body.d"]), ({}, [])):
         warnings = settings_of(url="https://crm.example/", **table).warnings()
         assert [text.partition(":")[0] for text in warnings] == places
 
