@@ -14,8 +14,11 @@ from relay.core.proxies import is_proxied
 from relay.core.routing import Route
 from relay.core.sink import SinkModule, SinkSettings
 
-_KEYED = re.compile(r"(([a-z][a-z0-9_]*)[^:\s]*): (.+)", re.DOTALL)
-"""A sink's error about one of its keys: `url: expected ...`, `headers.accept: ...`."""
+_KEYED = re.compile(
+    r"""(([a-z][a-z0-9_]*)(?:[^":\s]|"(?:[^"\\]|\\.)*")*): (.+)""",
+    re.DOTALL,
+)
+"""A sink's error about one of its keys: `url: expected ...`, `body."First name": ...`."""
 
 
 def read_sink(

@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from relay.outbound.template import NAMES
+
 _ORIGIN = re.compile(r"env:(?P<variable>.*)|file:")
 _MISSPELLED = re.compile(r"\s*(?i:(env)\s*[:.=]|(file)\s*[:=])\s*(\S+)\s*")
 _VARIABLE = re.compile(
@@ -59,8 +61,14 @@ def of_secret(written: str, value: str, environ: Mapping[str, str]) -> Iterator[
     yield from _remains(value, _ORIGIN.match(written))
 
 
-def of_template(written: str, value: str, _: Mapping[str, str]) -> Iterator[TextFinding]:
+def of_template(written: str, value: str, environ: Mapping[str, str]) -> Iterator[TextFinding]:
     """Examine a value that holds a template, which its compiler examines for itself."""
+    variable = _VARIABLE.fullmatch(value.strip())
+    name = None if variable is None else variable[4]
+    if name is not None and name not in NAMES and (reference := _of_variable(name, environ)):
+        yield reference
+        return
+    yield from _embedded(value, environ)
     yield from _remains(value, _ORIGIN.match(written))
 
 

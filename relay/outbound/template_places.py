@@ -16,8 +16,12 @@ from relay.outbound.template import Pieces, Value
 _JSON_MARKS = re.compile(r'\\.?|"', re.DOTALL)
 _OPEN_ESCAPE = re.compile(r"%[0-9A-Fa-f]?\Z")
 
-_NO_PART_OF_A_PATH = frozenset({"", ".", ".."})
-"""Clients and servers fold these into another path, escaped or not."""
+_SLASH = re.compile(r"[/\\]")
+_DOTS = frozenset({".", ".."})
+"""Segments that clients and servers fold into another path, escaped or not.
+
+Some servers decode %2F before they fold, so that such a segment within a value counts as well.
+"""
 
 
 def in_json(pieces: Pieces) -> Iterator[str]:
@@ -61,7 +65,7 @@ def in_url(pieces: Pieces) -> Iterator[str]:
     is_path, before = True, ""
     for piece in pieces:
         if isinstance(piece, Value):
-            if is_path and piece in _NO_PART_OF_A_PATH:
+            if is_path and (not piece or not _DOTS.isdisjoint(_SLASH.split(piece))):
                 raise InvalidTemplate("nothing, . or .. would stand in the path")
             if _OPEN_ESCAPE.search(before[-2:]):
                 raise InvalidTemplate("a value stands within a percent-encoded character")

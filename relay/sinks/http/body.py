@@ -25,7 +25,7 @@ _JSON = "json"
 _INTEGERS = range(-(1 << 63), 1 << 64)
 """Those that JSON's readers, and ours, keep as they are."""
 
-_REFERENCE = re.compile(r"env:[A-Za-z_]\w*|file:/\S+", re.ASCII)
+_REFERENCE = re.compile(r"env:[A-Za-z_]\w*|file:/\S+|\$\{[A-Za-z_]\w*\}", re.ASCII)
 _PLAIN_KEY = re.compile(r"[A-Za-z0-9_-]{1,60}")
 
 

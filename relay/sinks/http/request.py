@@ -22,6 +22,12 @@ from relay.sinks.http.target import TargetTemplate, endpoint_at
 _RECEIVED = "application/json"
 """Of the bytes as they were received."""
 
+_HIDDEN_WORDS = 16
+"""Words of a filled header that are masked by themselves too, such as a token behind its scheme.
+
+Each costs a search of the answer, and an event may hold thousands.
+"""
+
 _worker = BodyWorker("http")
 """One for the templates of all sinks."""
 
@@ -97,8 +103,7 @@ class RequestTemplate:
             endpoint = endpoint_at(endpoint, self._target.fill(rendering))
         headers = self.headers.fill(rendering)
         if headers:
-            texts = [text for _, value in headers for text in (value, *value.split())]
-            endpoint = endpoint.hiding(*texts)
+            endpoint = endpoint.hiding(*_repeatable(value for _, value in headers))
         body = event.body if self._body is None else self._body.fill(rendering)
         return EventRequest(endpoint, headers, body)
 
@@ -122,6 +127,12 @@ class RequestTemplate:
         if self._target is None or sample is None:
             return endpoint
         return endpoint_at(endpoint, self._target.fill(Rendering(sample)))
+
+
+def _repeatable(values: Iterable[str]) -> Iterator[str]:
+    """Yield the texts of headers that an answer may repeat."""
+    for value in values:
+        yield from (value, *value.split(maxsplit=_HIDDEN_WORDS))
 
 
 def _body(settings: RequestSettings) -> JsonBody | FormBody | None:
