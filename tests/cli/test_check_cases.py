@@ -429,7 +429,8 @@ def test_the_table_is_in_the_json(folder: Path, capfd: pytest.CaptureFixture[str
 
 def test_a_config_that_ran_before_runs_after(folder: Path) -> None:
     for case in (*RULES, *REFERENCES, *SECRETS):
-        if case.fault and "unknown function" not in case.fault:
+        # A template that cannot be filled in has no meaning to go on with.
+        if case.fault and "unknown function" not in case.fault and "{{" not in case.text:
             file = folder / "config.toml"
             file.write_text(configured(case, folder), encoding="utf-8")
             assert config.load(file).mistakes

@@ -110,16 +110,17 @@ async def test_counts_outlive_bodies_ids_and_a_restart(place: Place, clock: Manu
 
 
 async def test_retention_waits_for_uncounted_events(
-    store: Store, place: Place, monkeypatch: pytest.MonkeyPatch
+    place: Place, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await accept(store, watched("a"), watched("b", BOB))
-    with monkeypatch.context() as patch:
-        patch.setattr(store.audience, "count", _counts_nothing)
+    async with opened(place, clock) as store:
+        await accept(store, watched("a"), watched("b", BOB))
+        with monkeypatch.context() as patch:
+            patch.setattr(store.audience, "count", _counts_nothing)
+            await forget(store, days=3)
+            assert place.rows("SELECT count(body) FROM relay.events") == [(2,)]
         await forget(store, days=3)
-        assert place.rows("SELECT count(body) FROM relay.events") == [(2,)]
-    await forget(store, days=3)
-    assert place.rows("SELECT count(*) FROM relay.events") == [(0,)]
-    assert people_of(await store.audience.funnel(BY_VIDEO)) == {"started": 2}
+        assert place.rows("SELECT count(*) FROM relay.events") == [(0,)]
+        assert people_of(await store.audience.funnel(BY_VIDEO)) == {"started": 2}
 
 
 async def _counts_nothing(**_: object) -> bool:
