@@ -157,8 +157,9 @@ class SinkError(RelayError):
     about_event: bool = False
     """The destination responded to this very event, so the event may be at fault."""
     unsent: bool = False
-    """No event was sent, for want of something that all of them need, such as a token or a
-    proxy: none can be at fault."""
+    """Nothing was sent, so that the destination was not asked: for want of something that all
+    events need, such as a token or a proxy, or because nothing can be made of this one (`Refused`).
+    """
 
 
 @dataclass(eq=False, repr=False)

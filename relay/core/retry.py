@@ -10,7 +10,13 @@ import msgspec
 
 from relay.core.config_values import Duration
 from relay.core.delivery import Delivery, Result
-from relay.core.errors import Misconfigured, Refused, RefusesAll, SinkError, Temporary
+from relay.core.errors import (
+    Misconfigured,
+    Refused,
+    RefusesAll,
+    SinkError,
+    Temporary,
+)
 
 JITTER = 0.1
 """Maximum share added to a wait; never subtracted, so that no retry comes too early."""
@@ -202,8 +208,9 @@ class RefusalStreak:
                 self._reasons[event] = error.reason
                 return error
             self._is_destinations = True
+        finding = "nothing can be sent of any event" if error.unsent else "it refuses every event"
         return RefusesAll(
-            f"it refuses every event: {error.reason}",
+            f"{finding}: {error.reason}",
             status=error.status,
             answer=error.answer,
             about_event=True,

@@ -136,6 +136,11 @@ class _Round(msgspec.Struct):
         self.left -= sends
         self.in_flight += sends
 
+    def give_back(self) -> None:
+        """Allow another probe in place of one that asked the destination nothing."""
+        self.left += 1
+        self.in_flight -= 1
+
     def fail_one(self) -> bool:
         """Record a failed probe; True if the round is over."""
         self.in_flight -= 1
@@ -249,6 +254,9 @@ class CircuitBreaker:
         if error is not None and error.unsent and standing == "suspect":
             standing = "tried"  # no event is at fault, so that an earlier success proves nothing
         match error:
+            case Refused(unsent=True):
+                if self.is_tripped:
+                    (self._untried if standing == "untried" else self._tried).give_back()
             case None | Refused():
                 self._has_delivered |= error is None
                 self._reset(now_s)

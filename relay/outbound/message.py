@@ -72,7 +72,7 @@ class MessageTarget:
             return self.render(event)
         except InvalidTemplate as error:
             reason = f"the template of `{self._key}` fails on this event: {error}"
-        raise Refused(reason)
+        raise Refused(reason, unsent=True)
 
     def samples(self, settings: SinkSettings) -> tuple[str, ...]:
         """Render every sample that the sink would be sent; raises ValueError if that fails."""

@@ -3,7 +3,13 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relay.core.errors import Misconfigured, Refused, RefusesAll, SinkError, Temporary
+from relay.core.errors import (
+    Misconfigured,
+    Refused,
+    RefusesAll,
+    SinkError,
+    Temporary,
+)
 from relay.core.retry import FAILURE_THRESHOLD, Refusals, RefusalStreak
 
 NO = Refused("400: no", status=400, answer="a captive page")
@@ -22,6 +28,15 @@ def test_the_fifth_refusal_in_a_row_is_the_destinations() -> None:
     assert (fifth.reason, fifth.status) == ("it refuses every event: 400: no", 400)
     assert (fifth.answer, fifth.about_event) == ("a captive page", True)
     assert streak.refusals == Refusals("400: no")
+
+
+def test_events_of_which_nothing_can_be_sent_count_too_and_are_named_so() -> None:
+    streak = RefusalStreak()
+    error = Refused("the template fails on this event", unsent=True)
+    assert [refuse(streak, event, error) for event in range(4)] == [error] * 4
+    fifth = refuse(streak, 4, error)
+    assert isinstance(fifth, RefusesAll)
+    assert fifth.reason == "nothing can be sent of any event: the template fails on this event"
 
 
 def test_a_success_begins_anew() -> None:

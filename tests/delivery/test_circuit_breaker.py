@@ -8,7 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relay.core.config_values import Rate
-from relay.core.errors import Misconfigured, Refused, RefusesAll, SinkError, Temporary
+from relay.core.errors import (
+    Misconfigured,
+    Refused,
+    RefusesAll,
+    SinkError,
+    Temporary,
+)
 from relay.core.retry import (
     FAILURE_THRESHOLD,
     JITTER,
@@ -214,6 +220,24 @@ def test_what_was_not_sent_is_the_sinks_failure_even_where_only_suspects_are_lef
     assert walk.state == state
     walk.send(Misconfigured("no token", unsent=True), "suspect")
     assert walk.state == "parked"
+
+
+@pytest.mark.parametrize("standing", ["untried", "tried"])
+def test_what_cannot_be_sent_says_nothing_of_the_destination(standing: Standing) -> None:
+    walk = Walk()
+    for _ in range(FAILURE_THRESHOLD - 1):
+        walk.send(FAILED)
+        walk.send(Refused("the template fails", unsent=True))
+    walk.send(FAILED)
+    assert walk.state == "throttled"
+    walk.now_s += walk.wait_s if standing == "untried" else walk.tried_wait_s
+    walk.start(standing)
+    walk.end(Refused("the template fails", unsent=True))
+    assert walk.state == "throttled"
+    # The next event is the probe in its place.
+    assert (walk.wait_s if standing == "untried" else walk.tried_wait_s) == 0
+    walk.send(None, standing)
+    assert walk.state == "active"
 
 
 @pytest.mark.parametrize("relief", [None, Refused("status 422")])

@@ -318,6 +318,8 @@ async def test_each_event_of_a_batch_has_an_outcome_of_its_own_in_their_order(
     )
     taken = SinkResponse
     assert kinds(outcomes) == [taken, variety.error, taken, Refused, taken]
+    assert isinstance(outcomes[3], Refused)
+    assert outcomes[3].unsent
     assert arrived_ids(batching) == {"evt_0", "evt_2", "evt_4"}
 
 
@@ -369,6 +371,8 @@ async def test_an_event_refused_before_sending_is_refused_without_a_destination_
     await batching.fail(batching.down)
     outcomes = await build(batching, **variety.table).send_batch([variety.unfit, variety.good])
     assert kinds(outcomes) == [Refused, Temporary]
+    assert isinstance(outcomes[0], Refused)
+    assert outcomes[0].unsent
 
 
 async def test_an_event_that_is_too_large_spares_the_others(

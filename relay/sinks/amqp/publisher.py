@@ -104,7 +104,9 @@ class AmqpPublisher:
     async def _confirm(self, publication: Publication) -> SinkResponse | SinkError | None:
         """Publish a message and wait for its confirm; raises what the library does not encode."""
         if not self._fits(publication.properties):
-            return Refused("the properties are larger than a frame of the broker's (frame_max)")
+            return Refused(
+                "the properties are larger than a frame of the broker's (frame_max)", unsent=True
+            )
         number = self._published = self._published + 1
         try:
             await self._channel.basic_publish(

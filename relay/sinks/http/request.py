@@ -94,7 +94,7 @@ class RequestTemplate:
             return await _worker.run(len(event.body), partial(self.fill, event, endpoint))
         except InvalidTemplate as error:
             reason = f"the template fails on this event: {error}"
-        raise Refused(reason)
+        raise Refused(reason, unsent=True)
 
     def fill(self, event: Event, endpoint: HttpEndpoint) -> EventRequest:
         """Make an event's request; raises InvalidTemplate where a template fails on it."""

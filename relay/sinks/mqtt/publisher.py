@@ -109,7 +109,9 @@ class MqttPublisher:
         remaining = 4 + len(publication.topic.encode()) + properties + len(publication.body)
         size = 1 + _length_bytes(remaining) + remaining
         if size > self.connection.max_packet_bytes:
-            raise Refused(f"{size} bytes are more than the broker's maximum packet size")
+            raise Refused(
+                f"{size} bytes are more than the broker's maximum packet size", unsent=True
+            )
         return size
 
     def _on_puback(self, packet_id: int, code: int) -> None:

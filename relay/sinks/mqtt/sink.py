@@ -111,7 +111,9 @@ class MqttSink(PublishingSink[Publication, MqttPublisher]):
         topic, pairs = self._topic.resolve(event), self._user_properties(event)
         for name, value in pairs.items():
             if len(value.encode()) > STRING_MAX_BYTES:
-                raise Refused(f"the property {name} is longer than {STRING_MAX_BYTES} bytes")
+                raise Refused(
+                    f"the property {name} is longer than {STRING_MAX_BYTES} bytes", unsent=True
+                )
         properties = Properties(PacketTypes.PUBLISH)
         properties.ContentType = _CONTENT_TYPE
         properties.UserProperty = list(pairs.items())

@@ -160,7 +160,9 @@ class NatsConnection:
     async def _publish(self, request: Request) -> None:
         size = _size(request)
         if size > self._client.max_payload:
-            request.settle(Refused(f"{size} bytes are more than the server's max_payload"))
+            request.settle(
+                Refused(f"{size} bytes are more than the server's max_payload", unsent=True)
+            )
             return
         self._sent = request.number = self._sent + 1
         token = str(request.number)

@@ -125,7 +125,9 @@ class PubsubSink(SplittingSink):
             texts = (text for pair in beside["attributes"].items() for text in pair)
             size = len(event.body) + sum(len(text.encode()) for text in texts)
             if size > MESSAGE_MAX:
-                raise Refused(f"{size} bytes are more than the 10 MB that Pub/Sub takes")
+                raise Refused(
+                    f"{size} bytes are more than the 10 MB that Pub/Sub takes", unsent=True
+                )
         return Entry(written, len(written) + 1, topic, beside.get("orderingKey", ""))
 
     def _beside(self, event: Event, key: str | None) -> dict[str, Any]:

@@ -185,7 +185,7 @@ class RedisSink(SplittingSink):
         with _parsing():
             maximum = int(limits[name] or 0)
         if size > maximum:
-            raise Refused(f"{size} bytes are more than the server's {name}")
+            raise Refused(f"{size} bytes are more than the server's {name}", unsent=True)
 
 
 @contextmanager

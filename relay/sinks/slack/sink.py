@@ -132,7 +132,7 @@ class SlackSink:
         try:
             payload = await _worker.run(len(event.body), partial(self._words, event))
         except InvalidTemplate as error:
-            raise Refused(f"the template fails on this event: {error}") from None
+            raise Refused(f"the template fails on this event: {error}", unsent=True) from None
         try:
             return await self._post(payload)
         except Refused as error:

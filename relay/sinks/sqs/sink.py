@@ -114,12 +114,12 @@ class SqsSink(SplittingSink):
         body = event.body.decode()
         named = self._named(event)
         if any(_NOT_XML.search(text) for text in (body, *named.values())):
-            raise Refused("it holds a character that SQS does not take")
+            raise Refused("it holds a character that SQS does not take", unsent=True)
         size = len(event.body) + sum(
             len(f"{name}String{value}".encode()) for name, value in named.items()
         )
         if size > BYTES_MAX:
-            raise Refused(f"{size} bytes are more than the {BYTES_MAX} that SQS takes")
+            raise Refused(f"{size} bytes are more than the {BYTES_MAX} that SQS takes", unsent=True)
         fields = {
             "MessageBody": body,
             "MessageAttributes": {
