@@ -5,7 +5,7 @@ The folder's name is the sink's `type`; nothing else names it.
 """
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
 import msgspec
 
@@ -82,6 +82,10 @@ class SinkSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         """
         return self.timeout
 
+    def for_sample(self) -> Self:
+        """Return the settings of a sink that sends one sample, at once and by itself."""
+        return self
+
     def attempt_limit_s(self) -> float:
         """Return the longest time of an attempt whose timeout never begins anew, in seconds."""
         return self.send_timeout().seconds + (self.enrich_timeout.seconds if self.enrich else 0.0)
@@ -125,7 +129,7 @@ class Sink(Protocol):
     """Sends events to one configured destination.
 
     The dispatcher calls `send` for up to `slots()` events at once, each with a timeout of
-    `send_timeout()`, and may cancel it at any time. An operator's samples come beside these.
+    `send_timeout()`, and may cancel it at any time.
     A sink neither logs nor counts, and its errors never hold a secret.
     """
 

@@ -1,18 +1,14 @@
 """One configured sink of this relay, with its dispatcher and the checks of its destination."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
-from functools import partial
-from typing import Any, TypeVar
+from collections.abc import Sequence
 
 import msgspec
 from msgspec.structs import replace
 
 from relay.core.backlog_trend import BacklogTrend
 from relay.core.config_values import Duration
-from relay.core.delivery import SinkResponse
 from relay.core.errors import Temporary
-from relay.core.event import Event
 from relay.core.sink import Sink, SinkSettings
 from relay.core.sink_status import SinkStatus
 from relay.core.standstill import Standstill
@@ -25,8 +21,6 @@ CLOSE_TIMEOUT_S = 5.0
 """Time a replaced sink has to close; its replacement starts afterwards."""
 
 _CLOSED = "the sink was closed during the check"
-
-T = TypeVar("T")
 
 
 class Run(msgspec.Struct, eq=False):
@@ -62,7 +56,7 @@ class ConfiguredSink(msgspec.Struct, eq=False):
     """Begun anew each time that this relay takes the sink over."""
     life: asyncio.Task[None] | None = None
     """None while another relay dispatches the sink."""
-    checks: set[asyncio.Task[Any]] = msgspec.field(default_factory=set)
+    checks: set[asyncio.Task[str | None]] = msgspec.field(default_factory=set)
     """Those in progress."""
     is_closing: bool = False
     is_rebuilding: bool = False
@@ -104,19 +98,12 @@ class ConfiguredSink(msgspec.Struct, eq=False):
 
     async def check(self) -> str | None:
         """Reach the destination without an event, as `Sink.check` does."""
-        return await self._try(self.sink.check, self.settings.timeout)
-
-    async def send_apart(self, event: Event) -> SinkResponse:
-        """Send an event that no dispatcher knows of, as `Sink.send` does, whatever the state."""
-        return await self._try(partial(self.sink.send, event), self.settings.send_timeout())
-
-    async def _try(self, work: Callable[[], Coroutine[Any, Any, T]], longest: Duration) -> T:
         if self.is_closing:
             raise Temporary(_CLOSED)
-        limit = RequestTimeout(longest.seconds)
+        limit = RequestTimeout(self.settings.timeout.seconds)
         try:
             async with limit:
-                check = asyncio.ensure_future(work())
+                check = asyncio.ensure_future(self.sink.check())
                 self.checks.add(check)
                 check.add_done_callback(self.checks.discard)
                 return await check

@@ -14,12 +14,13 @@ from relay.core.backlog_trend import BacklogTrend, Sample
 from relay.core.clock import Clock
 from relay.core.config_values import Duration
 from relay.core.delivery import Delivery, SinkResponse
-from relay.core.errors import StoreError, StoreUnavailable
+from relay.core.errors import StoreError, StoreUnavailable, Temporary
 from relay.core.event import Event
 from relay.core.sink import Enricher, Sink, SinkSettings
 from relay.core.sink_status import SinkStatus
 from relay.core.standstill import REBUILD_S, Standstill
-from relay.delivery.configured_sink import ConfiguredSink, Run
+from relay.core.timeouts import RequestTimeout
+from relay.delivery.configured_sink import CLOSE_TIMEOUT_S, ConfiguredSink, Run
 from relay.delivery.dispatcher import Dispatcher
 from relay.store import Backlog, Store
 from relay.store.sink_states import LeftState
@@ -32,6 +33,9 @@ BEGIN_RETRY_S = 1.0
 
 BUILD_LIMIT_S = 10.0
 """Time after which a sink that is held goes on by its old connections: its files may hang."""
+
+SAMPLE_LIMIT_S = 50.0
+"""Longest time of a sample: the command that waits for it gives up after 60 s."""
 
 
 class DispatcherSupervisor:
@@ -438,8 +442,22 @@ class DispatcherSupervisor:
         return await self._members[name].check()
 
     async def send_apart(self, name: str, event: Event) -> SinkResponse:
-        """Send an event that is not in the store; raises as `Sink.send` does, and KeyError."""
-        return await self._members[name].send_apart(event)
+        """Send an event that is not in the store; raises as `Sink.send` does, and KeyError.
+
+        By a sink of its own, so that neither waits for the other's connections or batches.
+        """
+        settings = self._members[name].settings.for_sample()
+        built = await asyncio.to_thread(self.build, (settings,))
+        limit = RequestTimeout(min(settings.send_timeout().seconds, SAMPLE_LIMIT_S))
+        try:
+            async with limit:
+                return await built[name].send(event)
+        except TimeoutError:
+            raise Temporary(limit.reason()) from None
+        finally:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                    await built[name].close()
 
     def render(self, name: str, event: Event) -> Mapping[str, Any]:
         """Return the message that a sink would send, with secrets masked.

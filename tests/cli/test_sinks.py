@@ -87,6 +87,18 @@ async def test_a_sample_arrives_marked_and_is_not_stored(tmp_path: Path) -> None
         ]
 
 
+async def test_a_sample_waits_for_no_event(tmp_path: Path) -> None:
+    async with StubServer() as destination, working(tmp_path, destination) as relay:
+        text = relay.config.read_text().replace('name = "crm"', 'name = "crm"\nconcurrency = 1')
+        relay.config.write_text(text)
+        assert (await run("reload", relay)).exit_code == 0
+        destination.reply = lambda request: Reply() if b"evt_test_" in request.body else None
+        await send(relay, "evt_1")
+        await until(lambda: len(destination.requests) == 1, what="the event")
+        sent = await run("sinks test crm --send", relay)
+        assert sent.stdout.startswith("crm: taken (200 to a sample of lead.captured")
+
+
 async def test_a_sample_that_is_not_taken_exits_with_1(tmp_path: Path) -> None:
     async with StubServer() as destination, working(tmp_path, destination) as relay:
         destination.reply = lambda _: Reply(422)

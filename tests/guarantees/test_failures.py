@@ -37,7 +37,8 @@ PROOFS = {
     "test_a_parked_sink_keeps_its_backlog_and_recovers_by_a_probe",
     "The token endpoint": "tests/sinks/http/test_tokens.py::"
     "test_a_token_endpoint_that_fails_kills_no_event_and_is_not_called_the_destination",
-    "The [proxy]": "tests/core/test_retry.py::test_an_event_that_was_never_sent_is_kept_whatever_its_age",
+    "The [proxy]": "tests/core/test_retry.py::"
+    "test_an_event_that_was_never_sent_is_kept_whatever_its_age",
     "It refuses one event": "tests/delivery/test_dispatcher.py::"
     "test_a_refused_event_is_a_dead_letter_at_once",
     "It refuses everything": "tests/delivery/test_refusals.py::"

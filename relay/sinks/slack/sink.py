@@ -5,10 +5,11 @@ slack.md, sections 1 to 3.
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import httpx
 import orjson
+from msgspec.structs import replace
 
 from relay.core.clock import Clock
 from relay.core.config_values import Duration, Rate, Secret
@@ -82,6 +83,9 @@ class Settings(ProxiedSettings, frozen=True, kw_only=True):
         if self.digest is not None:
             pause_ms = max(self.digest.every, round(self.interval_s() * 1000))
         return Duration(self.timeout + pause_ms + 1000)
+
+    def for_sample(self) -> Self:
+        return replace(self, digest=None)
 
     def interval_s(self) -> float:
         """Return the minimum time between two messages."""
