@@ -12,13 +12,13 @@ from jinja2 import Undefined, pass_context
 from relay.core.errors import InvalidTemplate
 from relay.core.foreign_json import whole
 from relay.outbound.template_environment import BUDGET
-from relay.outbound.visible_text import in_markdown
+from relay.outbound.visible_text import in_markdown, one_line
 
 _DATE_GROWTH = 256
 """How much longer a time can be than its format: a format may hold widths."""
 
-_MARKDOWN_WORK = 16
-"""Each character is looked at, and may be escaped."""
+_WORK = 16
+"""Of a filter that looks at each character, and may escape or drop it."""
 
 
 class Json(str):
@@ -84,14 +84,22 @@ def _uuid(context: Any, value: object) -> str:
 @pass_context
 def _markdown(context: Any, value: object) -> str:
     text = text_of(value)
-    context[BUDGET].grow(_MARKDOWN_WORK * len(text))
+    context[BUDGET].grow(_WORK * len(text))
     return in_markdown(text)
+
+
+@pass_context
+def _one_line(context: Any, value: object) -> str:
+    text = text_of(value)
+    context[BUDGET].grow(_WORK * len(text))
+    return one_line(text)
 
 
 FILTERS: Mapping[str, Callable[..., str]] = {
     "cut": _cut,
     "date": _date,
     "markdown": _markdown,
+    "one_line": _one_line,
     "sha256": _sha256,
     # Jinja's own marks its output as escaped for HTML.
     "tojson": _json,

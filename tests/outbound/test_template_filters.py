@@ -108,11 +108,13 @@ def test_markdown_shows_a_value_as_it_is_on_one_line(text: str, expected: str) -
 
 
 def test_one_line_keeps_what_is_visible() -> None:
+    assert rendered("{{ data.x | one_line }}", x=" Ada\r\n\u202eB*") == "Ada B*"
+    assert rendered("{{ data.x | one_line }}", x=None) == ""
     assert one_line("  plain\ttext\n") == "plain text"
     assert one_line("a\u2800\u2028b \ue000") == "a b \ue000"
 
 
-@pytest.mark.parametrize("name", ["markdown", "sha256", "uuid"])
+@pytest.mark.parametrize("name", ["markdown", "one_line", "sha256", "uuid"])
 def test_what_a_filter_does_is_bounded_over_one_rendering(name: str) -> None:
     source = f"{{% for i in range(5000) %}}{{% set x = data.x | {name} %}}{{% endfor %}}"
     with pytest.raises(InvalidTemplate, match="it makes more than"):
@@ -120,6 +122,6 @@ def test_what_a_filter_does_is_bounded_over_one_rendering(name: str) -> None:
 
 
 def test_a_filter_takes_no_value_without_a_text() -> None:
-    for name in ("cut(3)", "date", "markdown", "sha256", "uuid"):
+    for name in ("cut(3)", "date", "markdown", "one_line", "sha256", "uuid"):
         with pytest.raises(InvalidTemplate, match="it outputs what has no text"):
             rendered(f"{{{{ range | {name} }}}}")

@@ -56,7 +56,12 @@ CASES: list[tuple[str, Reply, dict[str, Any], str, str]] = [
 
 
 async def result(
-    sink: HttpSink, event: Event, *, first_attempt_ms: int | None = None, now_ms: int = NOW_MS
+    sink: HttpSink,
+    event: Event,
+    *,
+    policy: RetryPolicy | None = None,
+    first_attempt_ms: int | None = None,
+    now_ms: int = NOW_MS,
 ) -> Decision:
     """Send an event once, and decide as the dispatcher does."""
     delivery = Delivery(
@@ -72,7 +77,7 @@ async def result(
     return decide(
         delivery,
         error,
-        RetryPolicy(),
+        policy or RetryPolicy(),
         standing="untried",
         probing=False,
         started_ms=now_ms,
