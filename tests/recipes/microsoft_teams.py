@@ -1,5 +1,6 @@
 """A workflow of Microsoft Teams that posts the cards that it receives."""
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from tests.outbound.http.token_endpoint import said
@@ -25,11 +26,11 @@ _TARGET = (
 _CARD = "application/vnd.microsoft.card.adaptive"
 _CARD_BYTES = 28 * 1024
 _DENIED = said({"error": {"code": "DirectApiAuthorizationRequired"}}, 401)
-_MEMBERS = {
+_ELEMENTS = {
     "TextBlock": {"type", "text", "size", "weight", "wrap"},
-    "TextRun": {"type", "text", "weight"},
     "RichTextBlock": {"type", "inlines"},
 }
+_INLINES = {"TextRun": {"type", "text", "weight"}}
 _OWN = ("New lead", "Video watched")
 
 
@@ -95,14 +96,15 @@ def _is_message(message: dict[str, Any]) -> bool:
 
 def _is_card(card: dict[str, Any]) -> bool:
     is_headed = (card["type"], card["version"]) == ("AdaptiveCard", "1.4")
-    return is_headed and all(map(_is_element, card["body"]))
+    return is_headed and all(_is_one_of(_ELEMENTS, element) for element in card["body"])
 
 
-def _is_element(element: dict[str, Any]) -> bool:
-    if not element.keys() <= _MEMBERS.get(element["type"], set()):
+def _is_one_of(members: Mapping[str, set[str]], element: dict[str, Any]) -> bool:
+    if not element.keys() <= members.get(element["type"], set()):
         return False
+    inlines = element.get("inlines")
     if element["type"] == "RichTextBlock":
-        return bool(element["inlines"]) and all(map(_is_element, element["inlines"]))
+        return bool(inlines) and all(_is_one_of(_INLINES, inline) for inline in inlines or ())
     return is_text(element.get("text"), most=_CARD_BYTES)
 
 

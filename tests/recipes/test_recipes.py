@@ -199,7 +199,8 @@ def assert_shown(recipe: Recipe, kind: str, shown: Shown, name: str, fields: int
         expected["Reached"] = values.get("Reached", "")
         assert expected["Reached"] in {"75%", "completed"}
     for label in expected.keys() & set(labels):
-        assert one_line(whole(values[label])) == recipe.tool.spelled(expected[label])
+        value = values[label] if recipe.tool.cuts else one_line(whole(values[label]))
+        assert value == recipe.tool.spelled(expected[label])
     assert recipe.tool.acted == []
 
 
