@@ -25,6 +25,7 @@ class HubSpotContacts(Tool):
         LEAD_CAPTURED: ("Name", "E-mail", "Video"),
         VIDEO_WATCHED: ("E-mail", "Video", "Reached"),
     }
+    needs_key = True
     drops_repeats = True
     throttling = said(
         {"status": "error", "errorType": "RATE_LIMIT", "policyName": "TEN_SECONDLY_ROLLING"},

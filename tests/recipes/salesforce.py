@@ -35,6 +35,7 @@ def _error(status: int, code: str) -> Reply:
 class SalesforceObjects(Tool):
     origins = ("https://acme.my.salesforce.com",)
     environ: ClassVar = {"SF_CLIENT_ID": _CLIENT, "SF_CLIENT_SECRET": _SECRET}
+    needs_key = True
     drops_repeats = True
     throttling = _error(403, "REQUEST_LIMIT_EXCEEDED")
     answers: ClassVar = {

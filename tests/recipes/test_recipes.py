@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from relay import config
 from relay.core import sample_events
-from relay.core.errors import Refused
+from relay.core.errors import Refused, SinkError
 from relay.core.event import LEAD_CAPTURED, VIDEO_WATCHED, Event
 from relay.core.foreign_json import whole
 from relay.core.retry import Decision
@@ -25,6 +25,7 @@ from relay.sinks.http.sink import HttpSink, Settings, build
 from tests.cli.sender import developing, receiving
 from tests.conftest import NOW_MS, ManualClock
 from tests.recipes.tool import Shown, Tool
+from tests.sinks.http.hostile import hostile_leads
 from tests.sinks.http.test_misfires import result
 from tests.stub_server import Reply, StubServer, until
 
@@ -246,6 +247,19 @@ async def test_a_long_name_is_cut_so_that_the_event_arrives(recipe: Recipe, kind
             assert name[:1] == hostile[:1]
             assert len(name) <= SHORT or not recipe.tool.cuts or "Name" not in dict(values)
         recipe.tool.clear()
+
+
+async def test_what_no_sender_should_send_arrives_or_is_refused_and_does_nothing_else(
+    recipe: Recipe,
+) -> None:
+    if not recipe.tool.cuts:
+        pytest.skip("declared: the tool gets the event as it is")
+    for lead in hostile_leads(200):
+        try:
+            await recipe.deliver(lead)
+        except SinkError:
+            assert recipe.tool.needs_key
+    assert recipe.tool.acted == []
 
 
 async def test_an_event_without_what_may_be_missing_arrives(recipe: Recipe) -> None:

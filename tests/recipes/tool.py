@@ -50,6 +50,8 @@ class Tool(ABC):
     shows_form: ClassVar[bool] = False
     cuts: ClassVar[bool] = True
     """Whether the recipe cuts a long name, and puts it on one line."""
+    needs_key: ClassVar[bool] = False
+    """Whether an event needs an id or an address that the tool takes for a key."""
     drops_repeats: ClassVar[bool] = False
     throttling: ClassVar[Reply] = Reply(429)
     """The API's answer to requests that come too fast, with its own headers."""
