@@ -54,9 +54,16 @@ class AirtableBase(Tool):
         for record in records:
             unknown = said({"error": {"type": "UNKNOWN_FIELD_NAME"}}, 422)
             need(record["fields"].keys() <= set(_COLUMNS), unknown)
-            row = [(column, record["fields"][column]) for column in _COLUMNS]
-            self.keep(row, key=record["fields"]["Event"])
-        return said({"records": [{"id": "rec1", **record} for record in records]})
+        return self._upsert([record["fields"] for record in records])
+
+    def _upsert(self, rows: list[dict[str, str]]) -> Reply:
+        new = [row["Event"] for row in rows if row["Event"] not in self._kept]
+        for row in rows:
+            self.keep([(column, row[column]) for column in _COLUMNS], key=row["Event"])
+        created = {"createdTime": "2026-03-02T09:30:00.000Z"}
+        answer = [{"id": f"rec{row['Event']}", "fields": row, **created} for row in rows]
+        old = [row["Event"] for row in rows if row["Event"] not in new]
+        return said({"records": answer, "createdRecords": new, "updatedRecords": old})
 
 
 TOOL = AirtableBase

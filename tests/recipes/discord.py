@@ -52,7 +52,7 @@ class DiscordWebhook(Tool):
         message = read(request, _INVALID)
         need(_is_message(message), _INVALID)
         self._post(message)
-        if parse_qs(query).get("wait") != ["true"]:
+        if parse_qs(query).get("wait", ["false"])[0].lower() != "true":
             return Reply(204)
         return said({"id": "1204418113265999", "content": message.get("content", "")})
 
@@ -67,7 +67,7 @@ class DiscordWebhook(Tool):
         self.keep(shown)
 
     def _read(self, text: str) -> str:
-        """Show Markdown; what is not escaped may be markup, except in our own words."""
+        """Read Markdown; unescaped punctuation may be markup, except in our own words."""
         if text != "E-mail":
             self.acted += _LIVE.findall(_ESCAPED.sub("", text))
         return _ESCAPED.sub(r"\1", text)
@@ -87,7 +87,7 @@ def _is_message(message: dict[str, Any]) -> bool:
         and all(len(embed["fields"]) <= _FIELDS for embed in embeds)
         and all(is_text(field["name"], most=_NAME) for field in fields)
         and all(is_text(field["value"], most=_VALUE) for field in fields)
-        and sum(len(text) for field in fields for text in field.values()) <= _ALL
+        and sum(len(field["name"]) + len(field["value"]) for field in fields) <= _ALL
     )
 
 

@@ -7,7 +7,11 @@ from tests.recipes.tool import NO_JSON, Answer, Tool, edited, headed, need, pair
 from tests.stub_server import Reply, Request
 
 _TOKEN = "5f2c9a1e-7be0-4c1d-9a21-b3c4d5e6f708"
-_MEMBERS = {"From", "To", "Subject", "TextBody"}
+_REQUIRED = {"From", "To", "TextBody"}
+_MEMBERS = _REQUIRED | {
+    *("Attachments", "Bcc", "Cc", "Headers", "HtmlBody", "MessageStream", "Metadata"),
+    *("ReplyTo", "Subject", "Tag", "TrackLinks", "TrackOpens"),
+}
 
 
 def _error(status: int, code: int) -> Reply:
@@ -32,6 +36,7 @@ class PostmarkServer(Tool):
         "no JSON": (NO_JSON, 422),
         "no sender": (edited(lambda body: body.pop("From")), 422),
         "a recipient that is none": (edited(lambda body: body.update(To="sales")), 422),
+        "a member that no mail has": (edited(lambda body: body.update(Admin="yes")), 422),
         "no body": (edited(lambda body: body.pop("TextBody")), 422),
     }
 
@@ -40,9 +45,10 @@ class PostmarkServer(Tool):
         need(token == _TOKEN and not self.is_revoked, _error(401, 10))
         need((request.method, request.target) == ("POST", "/email"), _error(404, 0))
         mail = read(request, _error(422, 402))
-        need(mail.keys() == _MEMBERS and mail["TextBody"], _error(422, 300))
+        need(all(mail.get(name) for name in _REQUIRED), _error(422, 300))
+        need(mail.keys() <= _MEMBERS, _error(422, 402))
         need(all("@" in mail[name] for name in ("From", "To")), _error(422, 300))
-        self.acted += ["a line in the subject"] * ("\n" in mail["Subject"])
+        self.acted += ["a line in the subject"] * ("\n" in mail.get("Subject", ""))
         self.keep(pairs(mail["TextBody"].rstrip("\n").split("\n")))
         return said({"ErrorCode": 0, "Message": "OK", "MessageID": "b7bc2f4a"})
 

@@ -1,4 +1,4 @@
-"""Each recipe of docs/recipes against its double: what arrives, what is cut, what failures do."""
+"""Each recipe of docs/recipes against its double: fields, limits, strangers' texts, failures."""
 
 import json
 import re
@@ -321,6 +321,7 @@ async def test_the_double_refuses_what_is_wrong(recipe: Recipe, what: str) -> No
     assert recipe.tool.shown == before
 
 
+@pytest.mark.servers
 @pytest.mark.long
 async def test_a_lead_of_the_sandbox_arrives_in_every_tool_that_was_down_at_first(
     tmp_path: Path,
