@@ -32,6 +32,7 @@ AWAY_S = 3 * WINDOW_S
 SCALED = f"""
 from relay.core import delivery_rules
 delivery_rules.WINDOW_S = {WINDOW_S}
+delivery_rules.WINDOW_MS = {round(1000 * WINDOW_S)}
 """
 PATIENCE = f'give_up_after = "{round(1000 * GIVE_UP_S / FACTOR)}ms"\n'
 SINK = '[[sink]]\nname = "crm"\ntype = "http"\nurl = "{url}"\nreconstructed = true\n'
