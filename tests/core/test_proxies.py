@@ -8,9 +8,11 @@ from relay.core.proxies import (
     Proxies,
     fault_of_exceptions,
     fault_of_url,
+    is_proxied,
     named_in,
     unusable,
 )
+from relay.core.sink import ProxiedSettings, SinkSettings
 
 PROXY = "http://relay:marked@proxy.example:3128"
 OTHER = "http://other.example:8080"
@@ -208,3 +210,8 @@ def test_credentials_do_not_print() -> None:
     outbound = OutboundSettings(proxy_url=Secret(PROXY))
     assert "marked" not in repr(outbound)
     assert "marked" not in repr(Proxies.of(outbound, environ={}))
+
+
+def test_a_table_of_requests_has_the_settings_and_no_other_has() -> None:
+    assert is_proxied(ProxiedSettings)
+    assert not is_proxied(SinkSettings)
