@@ -1,4 +1,4 @@
-"""How the acceptance of events goes, for other rooms: how many wait, and what failed last."""
+"""Acceptance as other parts see it: events waiting to be stored, and the last failure."""
 
 import asyncio
 import math

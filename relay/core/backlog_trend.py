@@ -1,6 +1,6 @@
 """Inflow, outflow and expected end of a sink's backlog, from samples of the last minutes.
 
-Only the owner of a sink computes it, because every member, page and metric must say the same.
+Only the relay that owns the sink computes them, so that all relays, pages and metrics agree.
 
 The inflow is computed: it is the outflow plus the growth of the backlog, so that an acknowledgement
 counts nothing. A relay does not count the deliveries that another one discards; where the backlog

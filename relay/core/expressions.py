@@ -74,7 +74,7 @@ class Expression:
 
 
 def call_fault(name: str, count: int) -> str | None:
-    """Say what is wrong with the number of a call's arguments.
+    """Return why a function cannot take this many arguments; None if it can.
 
     Raises InvalidRule for an unknown function.
     """
@@ -135,7 +135,7 @@ def _compile(text: str) -> Any:
 
 
 def _cause(error: jmespath.exceptions.JMESPathError) -> str:
-    """Say what is wrong and where; the parser's own text names its token types."""
+    """Describe the fault and its position; the parser's own message is about its token types."""
     match error:
         case jmespath.exceptions.IncompleteExpressionError():
             return "its end is missing"

@@ -62,7 +62,7 @@ class _Exception(msgspec.Struct, frozen=True):
 
 
 class Proxies(msgspec.Struct, frozen=True):
-    """The proxies' URLs by the scheme of what is asked for, and the hosts reached without them."""
+    """The proxy for each scheme of a request's URL, and the hosts that need none."""
 
     by_scheme: Mapping[str, Secret] = {}
     exceptions: tuple[_Exception, ...] = ()
@@ -147,7 +147,7 @@ def _parse(text: str) -> Iterator[_Exception]:
 
 
 def _lenient(text: str) -> Iterator[_Exception]:
-    """Leave out what is not understood: programs differ in what they write into NO_PROXY."""
+    """Skip entries that mean nothing here: NO_PROXY has no standard."""
     entries = map(_exception, filter(None, _SEPARATORS.split(text.strip().lower())))
     return filter(None, entries)
 

@@ -47,7 +47,7 @@ class SinkSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     retry: RetryPolicy = RetryPolicy()
 
     def warnings(self) -> Sequence[str]:
-        """Return what is valid but probably unintended; each text starts with its key."""
+        """Return warnings about valid but suspicious settings; each begins with its key."""
         return ()
 
     @property
@@ -83,7 +83,7 @@ class SinkSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         return self.timeout
 
     def for_sample(self) -> Self:
-        """Return the settings of a sink that sends one sample, at once and by itself."""
+        """Return settings with which a single sample is sent immediately, without a digest."""
         return self
 
     def attempt_limit_s(self) -> float:

@@ -150,9 +150,9 @@ def _tier(delivery: Delivery) -> Tier:
 
 
 LATE_COMMIT_S = 20.0
-"""Due times are corrected again after this time.
+"""Delay of the second correction of due times after the clock was set.
 
-What was under way when the clock was set may have been committed after the first correction.
+Writes that were under way then may have been committed after the first one.
 """
 
 

@@ -95,10 +95,10 @@ class PersonRecords(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def erase_person(admin: AdminServices, _: Nothing, person: PersonQuery) -> ErasureState:
-    """Erase a person's data, and list the destinations that had received some.
+    """Erase a person's data, and list the destinations that have received some of it.
 
-    The response is sent once everything is erased, or after ten seconds. In that case `ended_ms` is
-    null and the relay carries on by itself; a repeated request shows its progress.
+    The response comes when the erasure has ended, or after ten seconds. Then `ended_ms` is null and
+    the erasure continues in the background; repeat the request to see its progress.
     """
     return _state(await admin.erase(person.email))
 
